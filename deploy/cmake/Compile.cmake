@@ -1,0 +1,68 @@
+# Compiler settings and the three functions by which every target of the project is declared.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+set(HBMTUNE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them; empty for none")
+if(HBMTUNE_SANITIZE)
+  add_compile_options(-fsanitize=${HBMTUNE_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${HBMTUNE_SANITIZE})
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# g++ 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
+set(HBMTUNE_WARNINGS -Wall -Wextra -Werror -Wno-restrict)
+
+# hbmtune_library(NAME SOURCES … [DEPS …]): a static library, warnings are errors.
+function(hbmtune_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
+endfunction()
+
+# hbmtune_executable(NAME SOURCES … [DEPS …]): a program in <build>/bin.
+function(hbmtune_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
+endfunction()
+
+# hbmtune_test(NAME SOURCES … [DEPS …] [TIMEOUT s]): a GoogleTest program, one CTest entry.
+# Data files are found through HBMTUNE_TEST_DATA (tests/data).
+function(hbmtune_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
+  target_compile_definitions(${name} PRIVATE
+    HBMTUNE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
+    HBMTUNE_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# hbmtune_benchmark(NAME SOURCES … [DEPS …]): a Google Benchmark program in <build>/bench, never run
+# by CTest. Built by the target `benchmarks`, not by `all`.
+function(hbmtune_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark)
+  target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  add_dependencies(benchmarks ${name})
+endfunction()

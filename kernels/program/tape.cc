@@ -1,0 +1,163 @@
+#include "kernels/program/tape.h"
+
+#include "kernels/program/tape_internal.h"
+
+namespace hbmtune {
+
+// --- Tensor -----------------------------------------------------------------------------------
+
+const Dims& Tensor::shape() const { return impl_->view.shape; }
+const Dims& Tensor::strides() const { return impl_->view.strides; }
+Dtype Tensor::dtype() const { return impl_->view.dtype; }
+int64_t Tensor::elements() const { return ElementCount(impl_->view.shape); }
+int64_t Tensor::bytes() const { return ByteCount(impl_->view); }
+bool Tensor::dense() const { return impl_->view.strides == DenseStrides(impl_->view.shape); }
+StorageId Tensor::storage() const { return impl_->storage->id; }
+bool Tensor::requires_grad() const { return impl_->trainable || impl_->node != nullptr; }
+long Tensor::handles() const { return impl_.use_count(); }
+Tensor Tensor::grad() const { return impl_->grad; }
+void Tensor::set_grad(Tensor grad) { impl_->grad = std::move(grad); }
+void Tensor::set_requires_grad(bool value) { impl_->trainable = value; }
+
+// --- storages ---------------------------------------------------------------------------------
+
+Storage::~Storage() {
+  if (emitter->program == nullptr) return;
+  emitter->live[id] = false;
+  emitter->program->code.push_back(Free{id, 0});
+}
+
+StorageId Emitter::NewId() {
+  StorageId id = next_id++;
+  if (id >= live.size()) live.resize(id + 1);
+  live[id] = true;
+  if (next_id > program->storage_count) program->storage_count = next_id;
+  return id;
+}
+
+void Emitter::Rewind() {
+  while (next_id > 0 && !live[next_id - 1]) --next_id;
+}
+
+Tape::Tape(Program& program, const TapeOps& ops)
+    : program_(&program), ops_(ops), emitter_(std::make_shared<Emitter>()) {
+  emitter_->program = program_;
+}
+
+Tape::~Tape() { emitter_->program = nullptr; }
+
+// --- tensors ----------------------------------------------------------------------------------
+
+Tensor Tape::Empty(Dtype dtype, const Dims& shape, Category category, MemorySpace space) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->storage = std::make_shared<Storage>(emitter_, emitter_->NewId());
+  impl->view = View{impl->storage->id, 0, dtype, 0, shape, DenseStrides(shape)};
+  program_->code.push_back(Allocate{impl->storage->id, 0, ByteCount(impl->view), category, space,
+                                    stream_});
+  return Tensor(std::move(impl));
+}
+
+Tensor Tape::Full(Dtype dtype, const Dims& shape, double value, Category category) {
+  Tensor tensor = Empty(dtype, shape, category);
+  Run(*ops_.fill, {}, {tensor}, Attrs::Of(FillAttrs{value}));
+  return tensor;
+}
+
+Tensor Tape::ViewOf(const Tensor& base, const Dims& shape, const Dims& strides,
+                    int64_t offset_elements, std::optional<Dtype> dtype) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->storage = base.impl_->storage;
+  impl->view = View{impl->storage->id,
+                    0,
+                    dtype.value_or(base.dtype()),
+                    base.impl_->view.offset_bytes + offset_elements * SizeOf(base.dtype()),
+                    shape,
+                    strides};
+  return Tensor(std::move(impl));
+}
+
+Tensor Tape::Detach(const Tensor& tensor) {
+  return ViewOf(tensor, tensor.shape(), tensor.strides());
+}
+
+ViewId Tape::ViewIdOf(const Tensor& tensor) {
+  Tensor::Impl& impl = *tensor.impl_;
+  if (impl.view_id == Tensor::Impl::kNoView) {
+    impl.view_id = static_cast<ViewId>(program_->views.size());
+    program_->views.push_back(impl.view);
+  }
+  return impl.view_id;
+}
+
+// --- instructions -----------------------------------------------------------------------------
+
+void Tape::Run(const OpKind& op, std::span<const Tensor> in, std::span<const Tensor> out,
+               const Attrs& attrs) {
+  hbmtune::Run run{&op,
+                   static_cast<uint32_t>(program_->args.size()),
+                   static_cast<uint16_t>(in.size()),
+                   static_cast<uint16_t>(out.size()),
+                   static_cast<uint32_t>(program_->attrs.size()),
+                   stream_};
+  for (const Tensor& tensor : in) program_->args.push_back(ViewIdOf(tensor));
+  for (const Tensor& tensor : out) program_->args.push_back(ViewIdOf(tensor));
+  program_->attrs.push_back(attrs);
+  program_->code.push_back(run);
+}
+
+void Tape::Run(const OpKind& op, std::initializer_list<Tensor> in,
+               std::initializer_list<Tensor> out, const Attrs& attrs) {
+  Run(op, std::span(in.begin(), in.size()), std::span(out.begin(), out.size()), attrs);
+}
+
+void Tape::Copy(const Tensor& from, const Tensor& to) {
+  program_->code.push_back(hbmtune::Copy{ViewIdOf(from), ViewIdOf(to), stream_});
+}
+
+void Tape::Collective(CollectiveKind kind, const Tensor& from, const Tensor& to, uint32_t root) {
+  program_->code.push_back(
+      hbmtune::Collective{kind, ViewIdOf(from), ViewIdOf(to), root, stream_});
+}
+
+EventId Tape::Record() {
+  program_->code.push_back(hbmtune::Record{program_->event_count, stream_});
+  return program_->event_count++;
+}
+
+void Tape::Wait(EventId event) { program_->code.push_back(hbmtune::Wait{event, stream_}); }
+
+void Tape::UseOnCurrentStream(const Tensor& tensor) {
+  program_->code.push_back(UseOn{tensor.storage(), 0, stream_});
+}
+
+void Tape::ReadScalar(const Tensor& from, ScalarSlot slot) {
+  program_->code.push_back(hbmtune::ReadScalar{ViewIdOf(from), static_cast<uint32_t>(slot)});
+}
+
+void Tape::Feed(const Tensor& token_ids, const Tensor& labels) {
+  program_->code.push_back(hbmtune::Feed{ViewIdOf(token_ids), ViewIdOf(labels)});
+}
+
+void Tape::Phase(PhaseKind kind) { program_->code.push_back(hbmtune::Phase{kind}); }
+
+void Tape::NameParameter(const std::string& name, const Tensor& tensor) {
+  program_->parameters.push_back({name, ViewIdOf(tensor)});
+}
+
+void Tape::NameState(const std::string& name, const Tensor& tensor) {
+  program_->state.push_back({name, ViewIdOf(tensor)});
+}
+
+void Tape::BeginFirstStep() {
+  program_->first_step = program_->code.size();
+  RewindIds();
+}
+
+void Tape::BeginSteadyStep() {
+  program_->steady_step = program_->code.size();
+  RewindIds();
+}
+
+void Tape::RewindIds() { emitter_->Rewind(); }
+
+}  // namespace hbmtune
