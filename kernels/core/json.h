@@ -55,7 +55,7 @@ struct JsonReader {
     auto found = json.find(field.name);
     if (found == json.end()) return;
     ++taken;
-    std::string inner = path.empty() ? std::string(field.name) : path + "." + std::string(field.name);
+    std::string inner = (path.empty() ? "" : path + ".") + std::string(field.name);
     if constexpr (IsOptional<T>::value) {
       FromJson(*found, value.emplace(), inner);
     } else {

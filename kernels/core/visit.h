@@ -66,7 +66,9 @@ struct AnyVisitor {
 }  // namespace internal
 
 template <class T>
-concept Visited = requires(T& value) { std::remove_const_t<T>::Visit(value, internal::AnyVisitor{}); };
+concept Visited = requires(T& value) {
+  std::remove_const_t<T>::Visit(value, internal::AnyVisitor{});
+};
 
 template <class T>
 struct IsOptional : std::false_type {};
