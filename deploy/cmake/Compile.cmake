@@ -38,10 +38,11 @@ function(hbmtune_executable name)
   target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
 endfunction()
 
-# hbmtune_test(NAME SOURCES … [DEPS …] [TIMEOUT s]): a GoogleTest program, one CTest entry.
-# Data files are found through HBMTUNE_TEST_DATA (tests/data).
+# hbmtune_test(NAME SOURCES … [DEPS …] [TIMEOUT s] [SANITIZE address thread]): a GoogleTest program,
+# one CTest entry. Data files are found through HBMTUNE_TEST_DATA (tests/data). SANITIZE names the
+# sanitizers under which deploy/check.sh runs it too.
 function(hbmtune_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;SANITIZE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${HBMTUNE_WARNINGS})
@@ -54,6 +55,10 @@ function(hbmtune_test name)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  foreach(sanitizer IN LISTS ARG_SANITIZE)
+    set_property(TEST ${name} APPEND PROPERTY LABELS ${sanitizer})
+    add_dependencies(${sanitizer}_tests ${name})
+  endforeach()
 endfunction()
 
 # hbmtune_benchmark(NAME SOURCES … [DEPS …]): a Google Benchmark program in <build>/bench, never run
