@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "kernels/core/result.h"
+#include "kernels/core/train_config.h"
+
+namespace hbmtune::tuner {
+
+// One config tried. On a modelled device the estimate is the result and there is no measurement;
+// elsewhere the measurement is, and the estimate (if any) was the expectation.
+struct Trial {
+  TrainConfig config;
+  std::optional<Estimate> estimate;
+  std::optional<Measurement> measurement;
+  bool finished = true;  // false: handed out and still running
+  double seconds = 0;    // wall time that it took, start of the process included
+};
+
+// Oldest first. Trials keep their order and are never removed.
+using History = std::vector<Trial>;
+
+// The cheap expectation of the modelled device, for any config of the space. Must be a pure
+// function: designers keep its answers.
+using Estimator = std::function<absl::StatusOr<Estimate>(const TrainConfig&)>;
+
+// Ran to its end under the ceiling.
+bool Fitted(const Trial& trial);
+// Ended for want of memory: measured, or on a modelled device estimated not to fit.
+bool RanOutOfMemory(const Trial& trial);
+// Of the measurement, else of the estimate; 0 if it did not fit.
+double TokensPerSecond(const Trial& trial);
+int64_t PeakUsedBytes(const Trial& trial);
+
+// True if a config that ran out of memory shows that `other` must too: the same but for a larger
+// micro-batch, less recomputation, less offload or a lower ZeRO stage.
+bool RulesOut(const TrainConfig& out_of_memory, const TrainConfig& other);
+
+}  // namespace hbmtune::tuner
