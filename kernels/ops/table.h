@@ -1,0 +1,20 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "kernels/program/op_kind.h"
+#include "kernels/program/tape.h"
+
+namespace hbmtune::ops {
+
+// Every op of the stack, in the order of the rooms' names.
+std::span<const OpKind* const> AllOps();
+
+// The op of that name, or null.
+const OpKind* FindOp(std::string_view name);
+
+// The four that the tape writes by itself.
+TapeOps OpsForTape();
+
+}  // namespace hbmtune::ops
