@@ -1,0 +1,142 @@
+#include "tuner/predict/predict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/core/units.h"
+
+namespace hbmtune {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelSpec Llama13b() {
+  ModelSpec model;
+  model.name = "llama2-13b";
+  model.hidden = 5120, model.layers = 40, model.heads = model.kv_heads = 40;
+  model.head_dim = 128, model.ffn = 13824, model.vocab = 32000, model.max_positions = 4096;
+  return model;
+}
+
+Workload Job(Framework framework, int64_t ranks = 1) {
+  Workload workload;
+  workload.model = Llama13b();
+  workload.framework = framework;
+  workload.world_size = ranks;
+  return workload;
+}
+
+// DeepSpeed's bf16, ZeRO 2, optimizer on the CPU, every layer checkpointed.
+TrainConfig Offloaded() {
+  TrainConfig config;
+  config.param_dtype = config.compute_dtype = Dtype::kBf16;
+  config.master_weights = true;
+  config.checkpoint.every = 1;
+  config.offload.optimizer = OptimizerOffload::kCpuAdam;
+  config.zero.stage = 2;
+  return config;
+}
+
+Estimate On(std::string_view device, const Workload& workload, const TrainConfig& config,
+            const Ceiling& ceiling = {}) {
+  auto estimate = Predict(workload, config, *device::FindProfile(device), ceiling);
+  EXPECT_TRUE(estimate.ok()) << estimate.status();
+  return estimate.value_or(Estimate{});
+}
+
+int64_t Of(const Estimate& estimate, Category category) {
+  for (const CategoryBytes& owner : estimate.breakdown) {
+    if (owner.category == category) return owner.bytes;
+  }
+  return 0;
+}
+
+TEST(Predict, FitsLlama13bOnAnMi210OnlyWithTheOptimizerOnTheCpu) {
+  Workload job = Job(Framework::kHfSdpaDeepspeed);
+  Estimate offloaded = On("mi210", job, Offloaded());
+  EXPECT_TRUE(offloaded.fits);
+  EXPECT_GT(offloaded.host_bytes, 12 * int64_t{13'015'864'320});
+  TrainConfig on_device = Offloaded();
+  on_device.offload.optimizer = OptimizerOffload::kNone;
+  Estimate refused = On("mi210", job, on_device);
+  EXPECT_FALSE(refused.fits);
+  EXPECT_THAT(refused.limited_by, HasSubstr("memory (optimizer"));
+}
+
+TEST(Predict, CountsWeightsOfLlama13bToTheByte) {
+  Estimate estimate = On("mi210", Job(Framework::kHfSdpa), Offloaded());
+  EXPECT_EQ(Of(estimate, Category::kWeights), 2 * int64_t{13'015'864'320});
+}
+
+TEST(Predict, BreakdownSumsToThePeak) {
+  for (Framework framework : {Framework::kFused, Framework::kHfEager, Framework::kHfSdpaDdp,
+                              Framework::kHfSdpaDeepspeed}) {
+    Estimate estimate = On("mi210", Job(framework, 2), Offloaded());
+    int64_t sum = 0;
+    for (const CategoryBytes& owner : estimate.breakdown) sum += owner.bytes;
+    EXPECT_EQ(sum, estimate.peak_allocated_bytes) << Name(framework);
+    EXPECT_GE(estimate.peak_reserved_bytes, estimate.peak_allocated_bytes);
+    EXPECT_GE(estimate.peak_used_bytes, estimate.peak_reserved_bytes);
+  }
+}
+
+TEST(Predict, MoreNeverTakesLess) {
+  Workload job = Job(Framework::kHfSdpaDeepspeed, 4);
+  TrainConfig config = Offloaded();
+  int64_t last = 0;
+  for (int64_t micro_batch : {1, 2, 4, 8}) {
+    config.micro_batch = micro_batch;
+    Estimate estimate = On("mi210", job, config);
+    EXPECT_GT(estimate.peak_allocated_bytes, last);
+    last = estimate.peak_allocated_bytes;
+  }
+  TrainConfig whole = config;
+  whole.checkpoint.every = 0;
+  EXPECT_GT(On("mi210", job, whole).peak_allocated_bytes, last);
+  EXPECT_LT(On("mi210", job, whole).step_seconds, On("mi210", job, config).step_seconds);
+}
+
+TEST(Predict, ShardingOverRanksSavesMemory) {
+  TrainConfig config = Offloaded();
+  config.offload.optimizer = OptimizerOffload::kNone;
+  int64_t last = std::numeric_limits<int64_t>::max();
+  for (int64_t stage : {0, 1, 2, 3}) {
+    config.zero.stage = stage;
+    config.zero.reduce_bucket_size = 1'000'000;
+    int64_t peak = On("mi210", Job(Framework::kHfSdpaDeepspeed, 8), config).peak_allocated_bytes;
+    EXPECT_LT(peak, last) << "stage " << stage;
+    last = peak;
+  }
+}
+
+TEST(Predict, KeepsTwoGibibytesOrFivePercentFreeExceptOnTheHost) {
+  auto mi210 = *device::FindProfile("mi210");
+  auto mi300x = *device::FindProfile("mi300x");
+  auto host = *device::FindProfile("host");
+  int64_t capacity = static_cast<int64_t>(mi300x.capacity_bytes.value);
+  EXPECT_EQ(CeilingBytes({}, mi300x), capacity - capacity / 20);
+  EXPECT_EQ(CeilingBytes({.capacity_bytes = 8 * kGiB}, mi210), 6 * kGiB);
+  EXPECT_EQ(CeilingBytes({.capacity_bytes = kGiB}, host), kGiB);
+  EXPECT_EQ(CeilingBytes({.device_bytes = 7}, mi210), 7);
+}
+
+TEST(Predict, AHostCeilingCountsToo) {
+  Workload job = Job(Framework::kHfSdpaDeepspeed);
+  Estimate estimate = On("mi210", job, Offloaded(), {.host_bytes = 64 * kGiB});
+  EXPECT_FALSE(estimate.fits);
+  EXPECT_EQ(estimate.limited_by, "host memory");
+}
+
+TEST(Predict, RefusesWhatMakesNoSense) {
+  Workload job = Job(Framework::kHfSdpa);
+  job.seq_len = 8192;
+  auto estimate = Predict(job, {}, *device::FindProfile("mi210"), {});
+  EXPECT_EQ(estimate.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(estimate.status().message()),
+              HasSubstr("8192 is longer than the model's 4096 positions"));
+  auto host = Predict(Job(Framework::kFused), {}, *device::FindProfile("host"), {});
+  EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace hbmtune
