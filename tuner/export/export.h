@@ -13,7 +13,7 @@
 #include "kernels/core/visit.h"
 #include "kernels/core/workload.h"
 
-namespace hbmtune::tuner {
+namespace hbmtune {
 
 // The files that a framework reads.
 //   deepspeed   ds_config.json, keys of DeepSpeed 0.19
@@ -29,6 +29,10 @@ struct EnumNames<ExportFormat> {
   static constexpr std::array<std::string_view, 6> kNames = {"deepspeed", "hf",    "accelerate",
                                                              "env",       "model", "hbmtune"};
 };
+
+}  // namespace hbmtune
+
+namespace hbmtune::tuner {
 
 // The formats that together carry every tunable of the framework.
 std::vector<ExportFormat> NativeFormats(Framework framework);
