@@ -64,7 +64,8 @@ void ReadRas(const std::string& card, GpuSample& sample) {
     long long uncorrectable = 0, correctable = 0;
     auto text = ReadText(card + "/ras/" + name);
     if (!text) continue;
-    if (std::sscanf(text->c_str(), "ue: %lld ce: %lld", &uncorrectable, &correctable) != 2) continue;
+    int found = std::sscanf(text->c_str(), "ue: %lld ce: %lld", &uncorrectable, &correctable);
+    if (found != 2) continue;
     std::string block = name.substr(0, name.size() - kSuffix.size());
     sample.ras.push_back({block, correctable, uncorrectable});
   }
