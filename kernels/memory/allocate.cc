@@ -6,12 +6,12 @@
 
 namespace hbmtune::memory {
 
-// Best fit: the smallest free block of this stream that is large enough, at the lowest address.
+// Best fit: the smallest free block of this stream that is large enough.
 // A block that may not be split is refused when it would waste too much.
 Block* CachingAllocator::TakeFree(const Request& request) {
   if (collects_garbage()) ++request.pool.searches;
   FreeSet& free = request.list.free;
-  auto best = free.lower_bound({request.bytes, 0, nullptr});
+  auto best = request.list.Find(request.bytes);
   if (best == free.end()) return nullptr;
   if (config_.expandable_segments) best = PreferGrowable(free, best);
   int64_t max_split = config_.max_split_size_bytes;

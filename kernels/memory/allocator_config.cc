@@ -124,11 +124,11 @@ std::vector<int64_t> ParseDivisionList(std::string_view key, std::string_view li
 }
 
 void ParseSetting(std::string_view key, std::string_view value, AllocatorConfig& config) {
-  constexpr int64_t kLargeSegmentMb = 20;
+  int64_t large_segment_mb = config.large_segment_bytes / kMiB;  // read before all others
   if (key == "max_split_size_mb") {
-    config.max_split_size_bytes = ParseMebibytes(key, value, kLargeSegmentMb);
+    config.max_split_size_bytes = ParseMebibytes(key, value, large_segment_mb);
   } else if (key == "max_non_split_rounding_mb") {
-    config.max_non_split_rounding_bytes = ParseMebibytes(key, value, kLargeSegmentMb);
+    config.max_non_split_rounding_bytes = ParseMebibytes(key, value, large_segment_mb);
   } else if (key == "large_segment_size_mb") {
     config.large_segment_bytes = ParseMebibytes(key, value, 11);
   } else if (key == "garbage_collection_threshold") {
@@ -185,16 +185,23 @@ int64_t AllocatorConfig::DivisionsFor(int64_t bytes) const {
 AllocatorConfig AllocatorConfig::Parse(std::string_view text) {
   AllocatorConfig config;
   std::string compact = WithoutSpaces(text);
+  std::vector<std::pair<std::string_view, std::string_view>> settings;
   for (std::string_view setting : SplitSettings(compact)) {
     size_t colon = setting.find(':');
     if (colon == std::string_view::npos || colon + 1 == setting.size()) {
       Reject(setting, "", "needs a value: key:value");
     }
-    ParseSetting(setting.substr(0, colon), setting.substr(colon + 1), config);
+    settings.emplace_back(setting.substr(0, colon), setting.substr(colon + 1));
   }
-  if (config.max_split_size_bytes < config.large_segment_bytes) {
-    Reject("max_split_size_mb", std::to_string(config.max_split_size_bytes / kMiB),
-           "must be at least large_segment_size_mb");
+  auto is_large_segment = [](const auto& setting) {
+    return setting.first == "large_segment_size_mb";
+  };
+  std::stable_partition(settings.begin(), settings.end(), is_large_segment);
+  for (auto [key, value] : settings) {
+    ParseSetting(key, value, config);
+    if (key == "large_segment_size_mb") {
+      config.max_non_split_rounding_bytes = config.large_segment_bytes;
+    }
   }
   return config;
 }
@@ -213,7 +220,8 @@ AllocatorConfig AllocatorConfig::From(const AllocatorTunables& tunables) {
 }
 
 std::string AllocatorConfig::ToString() const {
-  const AllocatorConfig defaults;
+  AllocatorConfig defaults;
+  defaults.max_non_split_rounding_bytes = large_segment_bytes;
   std::string text;
   auto add = [&](bool differs, const std::string& key, const std::string& value) {
     if (!differs) return;
@@ -232,7 +240,7 @@ std::string AllocatorConfig::ToString() const {
   add(garbage_collection_threshold > 0, "garbage_collection_threshold",
       Ratio(garbage_collection_threshold));
   add(expandable_segments, "expandable_segments", "True");
-  add(per_process_memory_fraction > 0, "per_process_memory_fraction",
+  add(per_process_memory_fraction < 1, "per_process_memory_fraction",
       Ratio(per_process_memory_fraction));
   add(pinned_max_round_bytes != defaults.pinned_max_round_bytes, "pinned_max_round_threshold_mb",
       mebibytes(pinned_max_round_bytes));

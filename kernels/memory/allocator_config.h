@@ -20,12 +20,12 @@ struct AllocatorConfig {
   // Empty for none, one value for every size, or one for each of the 16 slots.
   std::vector<int64_t> roundup_power2_divisions;
   int64_t max_split_size_bytes = kUnlimited;
-  int64_t max_non_split_rounding_bytes = int64_t{20} << 20;
   int64_t large_segment_bytes = int64_t{20} << 20;
+  int64_t max_non_split_rounding_bytes = int64_t{20} << 20;  // Parse: as large_segment_bytes
   double garbage_collection_threshold = 0;  // 0: never
   bool expandable_segments = false;
-  // Of the device's capacity; 0 for no limit of PyTorch's own. Garbage collection needs one.
-  double per_process_memory_fraction = 0;
+  // Of the device's capacity; 1 for no limit. Garbage collection does nothing without one.
+  double per_process_memory_fraction = 1;
   int64_t pinned_max_round_bytes = kUnlimited;  // over it, pinned memory is not rounded up
   // Settings that change no figure of this allocator, as they were given ("backend:native").
   std::string other;
@@ -48,15 +48,15 @@ struct AllocatorConfig {
     v(Field{"roundup_power2_divisions", "divisions between powers of two, by size slot"},
       self.roundup_power2_divisions);
     v(Field{"max_split_size_bytes", "larger blocks are never split"}, self.max_split_size_bytes);
-    v(Field{"max_non_split_rounding_bytes", "slack of a block that may not be split"},
-      self.max_non_split_rounding_bytes);
     v(Field{"large_segment_bytes", "segment for requests under 10 MiB"},
       self.large_segment_bytes);
+    v(Field{"max_non_split_rounding_bytes", "slack of a block that may not be split"},
+      self.max_non_split_rounding_bytes);
     v(Field{"garbage_collection_threshold", "part of the limit over which old blocks are freed"},
       self.garbage_collection_threshold);
     v(Field{"expandable_segments", "grow segments instead of adding new ones"},
       self.expandable_segments);
-    v(Field{"per_process_memory_fraction", "part of the device that may be reserved, 0 for all"},
+    v(Field{"per_process_memory_fraction", "part of the device that may be reserved"},
       self.per_process_memory_fraction);
     v(Field{"pinned_max_round_bytes", "larger pinned allocations are not rounded up"},
       self.pinned_max_round_bytes);

@@ -86,7 +86,7 @@ void CachingAllocator::EmptyCache() { ReleaseCached(); }
 void CachingAllocator::Reset(const AllocatorConfig& config) {
   DropEverything();
   config_ = config;
-  allowed_bytes_ = config.per_process_memory_fraction > 0
+  allowed_bytes_ = config.per_process_memory_fraction < 1
                        ? static_cast<int64_t>(config.per_process_memory_fraction *
                                               static_cast<double>(source_.capacity_bytes()))
                        : AllocatorConfig::kUnlimited;
@@ -97,6 +97,7 @@ void CachingAllocator::Reset(const AllocatorConfig& config) {
   peak_ = {};
   peak_is_now_ = false;
   allocations_ = 0;
+  segments_made_ = 0;
 }
 
 AllocatedPeak CachingAllocator::allocated_peak() const {
@@ -129,6 +130,7 @@ Segment* CachingAllocator::AddSegment(const Request& request, Address address, i
   segment->address = address;
   segment->bytes = bytes;
   segment->page_bytes = page_bytes;
+  segment->serial = ++segments_made_;
   segment->stream = request.stream;
   segment->pool = request.pool.kind;
   segment->first = NewBlock(segment, address, bytes);

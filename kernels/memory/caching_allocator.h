@@ -154,6 +154,7 @@ class CachingAllocator {
   AllocatedPeak peak_;
   bool peak_is_now_ = false;
   int64_t allocations_ = 0;
+  int64_t segments_made_ = 0;
 
   Segment* segments_ = nullptr;
   NodePool<Block> block_nodes_;

@@ -10,15 +10,17 @@
 
 namespace hbmtune::memory {
 
-// A free block in the order of best fit: by size, then by address. Size and address are copied so
-// that a search touches no block.
+// A free block in the order of best fit: by size, then by age of the segment, then by address.
+// (PyTorch before its registration counter took the lowest address of all.) The keys are copied
+// so that a search touches no block.
 struct FreeEntry {
-  int64_t bytes;
-  Address address;
-  Block* block;
+  int64_t bytes = 0;
+  int64_t serial = 0;
+  Address address = 0;
+  Block* block = nullptr;
 
   friend bool operator<(const FreeEntry& a, const FreeEntry& b) {
-    return std::tie(a.bytes, a.address) < std::tie(b.bytes, b.address);
+    return std::tie(a.bytes, a.serial, a.address) < std::tie(b.bytes, b.serial, b.address);
   }
 };
 
@@ -29,8 +31,13 @@ struct StreamFreeList {
   FreeSet free;                       // mapped
   std::map<Address, Block*> unmapped; // expandable segments only, by address
 
-  void Insert(Block* block) { free.insert({block->bytes, block->address, block}); }
-  void Erase(Block* block) { free.erase({block->bytes, block->address, block}); }
+  static FreeEntry EntryOf(Block* block) {
+    return {block->bytes, block->segment->serial, block->address, block};
+  }
+  void Insert(Block* block) { free.insert(EntryOf(block)); }
+  void Erase(Block* block) { free.erase(EntryOf(block)); }
+  // The best fit for `bytes`, or free.end().
+  FreeSet::iterator Find(int64_t bytes) { return free.lower_bound(FreeEntry{.bytes = bytes}); }
 };
 
 // One of the two pools (up to 1 MiB, and over).

@@ -98,7 +98,7 @@ bool CachingAllocator::ReleaseOversize(const Request& request) {
   if (max_split == AllocatorConfig::kUnlimited) return false;
   FreeSet& free = request.list.free;
   int64_t wanted = std::max(request.bytes, max_split);
-  auto enough = free.lower_bound({wanted, 0, nullptr});
+  auto enough = request.list.Find(wanted);
   if (enough != free.end()) {
     if (enough->block->segment->expandable()) return false;
     ReleaseSegment(enough->block);

@@ -36,6 +36,7 @@ void ForEachCount(Self& self, F&& f) {
   f("num_sync_all_streams", self.num_sync_all_streams);
   f("num_device_alloc", self.num_device_alloc);
   f("num_device_free", self.num_device_free);
+  f("num_oom_rejections", self.num_oom_rejections);
 }
 
 }  // namespace

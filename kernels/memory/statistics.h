@@ -66,6 +66,7 @@ struct AllocatorStatistics {
   int64_t num_sync_all_streams = 0;
   int64_t num_device_alloc = 0;   // segments and mapped ranges
   int64_t num_device_free = 0;
+  int64_t num_oom_rejections = 0; // of throw_on_cudamalloc_oom, which is not modelled: always 0
 
   // As if all that is current had always been the peak.
   void ResetPeak();

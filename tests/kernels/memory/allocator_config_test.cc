@@ -84,7 +84,10 @@ TEST(AllocatorConfig, NamesKeyAndValueOfAnError) {
   EXPECT_THAT(ErrorOf("roundup_power2_divisions:[300:1]"), testing::HasSubstr("power of two"));
   EXPECT_THAT(ErrorOf("backend:cudaMallocAsync"), testing::HasSubstr("not modelled"));
   EXPECT_THAT(ErrorOf("large_segment_size_mb:64,max_split_size_mb:32"),
-              testing::HasSubstr("large_segment_size_mb"));
+              testing::HasSubstr("at least 64"));
+  EXPECT_THAT(ErrorOf("max_split_size_mb:32,large_segment_size_mb:64"),
+              testing::HasSubstr("at least 64"));
+  EXPECT_THAT(ErrorOf("large_segment_size_mb:10"), testing::HasSubstr("at least 11"));
 }
 
 TEST(AllocatorConfig, TakesTheTunablesOfATrainConfig) {

@@ -99,7 +99,7 @@ TEST(Pressure, CollectsTheOldestBlocksOverTheThreshold) {
   ModelledSource source(kGiB);
   EventsOnWait events;
   CachingAllocator allocator(
-      AllocatorConfig::Parse("garbage_collection_threshold:0.25,per_process_memory_fraction:1"),
+      AllocatorConfig::Parse("garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),
       source, events);
   Block* oldest = allocator.Allocate(100 * kMiB, kAny);
   Block* young = allocator.Allocate(120 * kMiB, kAny);
