@@ -213,7 +213,8 @@ void CheckModelSpec(const ModelSpec& spec) {
   if (spec.heads % spec.kv_heads != 0) {
     throw std::invalid_argument("model config '" + spec.name + "' has " +
                                 std::to_string(spec.heads) + " attention heads, which its " +
-                                std::to_string(spec.kv_heads) + " key and value heads do not divide");
+                                std::to_string(spec.kv_heads) +
+                                " key and value heads do not divide");
   }
   bool rotary = spec.architecture != Architecture::kGpt2;
   if (rotary && spec.head_dim % 2 != 0) {

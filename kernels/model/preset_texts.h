@@ -10,7 +10,7 @@ struct PresetText {
   std::string_view config_json;
 };
 
-// The files presets/*.json, sorted by name; CMake writes the definition.
+// The files presets/*.json; CMake writes the definition.
 std::span<const PresetText> PresetTexts();
 
 }  // namespace hbmtune

@@ -1,5 +1,7 @@
 #include "kernels/model/presets.h"
 
+#include <algorithm>
+
 #include "kernels/model/model_config.h"
 #include "kernels/model/preset_texts.h"
 
@@ -17,6 +19,7 @@ std::optional<ModelSpec> FindPreset(std::string_view name) {
 std::vector<std::string> PresetNames() {
   std::vector<std::string> names;
   for (const PresetText& preset : PresetTexts()) names.emplace_back(preset.name);
+  std::sort(names.begin(), names.end());
   return names;
 }
 

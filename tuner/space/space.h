@@ -78,8 +78,12 @@ class Space {
 
  private:
   Space() = default;
+  // Visits every legal choice of the axes over `base`; refining axes only if `refine`.
+  void Walk(bool refine, const TrainConfig& base,
+            const std::function<bool(const TrainConfig&)>& visit) const;
 
   Workload workload_;
+  Pins pins_;
   TrainConfig base_;  // what the framework does where nothing is searched
   std::vector<Axis> axes_;
   std::vector<int64_t> micro_batches_;

@@ -1,0 +1,237 @@
+#include "tuner/space/space.h"
+
+#include <algorithm>
+
+#include "kernels/core/field_path.h"
+#include "tuner/space/pins.h"
+#include "tuner/space/tunables.h"
+#include "tuner/text.h"
+
+namespace hbmtune::tuner {
+namespace {
+
+bool IsDetail(std::string_view path) {
+  for (const Tunable& tunable : Tunables()) {
+    if (tunable.path == path) return tunable.detail;
+  }
+  return false;
+}
+
+std::vector<int64_t> AllMicroBatches(const Workload& w, const Pins& pins) {
+  std::vector<int64_t> all;
+  int64_t share = w.global_batch / w.world_size;
+  int64_t most = share > 0 ? share : kLargestMicroBatch;
+  auto pin = pins.find("micro_batch");
+  if (share == 0 && pin != pins.end() && pin->second.is_object() &&
+      pin->second.contains("max") && pin->second["max"].is_number_integer()) {
+    most = std::clamp<int64_t>(pin->second["max"].get<int64_t>(), 1, 1 << 16);
+  }
+  for (int64_t m = 1; m <= most; ++m) {
+    if (share == 0 || share % m == 0) all.push_back(m);
+  }
+  return all;
+}
+
+// Micro-batches by the pins and the global batch, for which accumulation comes out as pinned.
+absl::StatusOr<std::vector<int64_t>> MicroBatches(const Workload& w, const Pins& pins) {
+  absl::StatusOr<std::vector<int64_t>> values =
+      PinnedNumbers(pins, "micro_batch", AllMicroBatches(w, pins));
+  if (!values.ok() || w.global_batch == 0) return values;
+  int64_t share = w.global_batch / w.world_size;
+  std::vector<int64_t> accumulations;
+  for (int64_t m : *values) {
+    if (share % m == 0) accumulations.push_back(share / m);
+  }
+  absl::StatusOr<std::vector<int64_t>> allowed = PinnedNumbers(pins, "grad_accum", accumulations);
+  if (!allowed.ok()) return allowed;
+  std::vector<int64_t> left;
+  for (int64_t m : *values) {
+    if (share % m == 0 &&
+        std::binary_search(allowed->begin(), allowed->end(), share / m)) {
+      left.push_back(m);
+    }
+  }
+  if (!left.empty()) return left;
+  return Illegal("no micro_batch and grad_accum that the pins allow make global_batch ",
+                   w.global_batch, " on ", w.world_size, " ranks");
+}
+
+// Multiplying by 1.5 and 1.33 in turn: 1, 2, 3, 4, 6, 8, 12, …
+bool OnGrid(int64_t m) {
+  while (m % 2 == 0) m /= 2;
+  return m == 1 || m == 3;
+}
+
+std::vector<int64_t> Grid(const std::vector<int64_t>& all) {
+  constexpr size_t kFew = 32;
+  if (all.size() <= kFew) return all;
+  std::vector<int64_t> grid;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(grid), OnGrid);
+  return grid.empty() ? all : grid;
+}
+
+// Depth-first over the axes. Where an axis does not apply, its field keeps the base's value, unless
+// a pin forbids that.
+class Walker {
+ public:
+  Walker(const Workload& workload, const TrainConfig& base, const std::vector<Axis>& axes,
+         const Pins& pins, bool refine, const std::function<bool(const TrainConfig&)>& visit)
+      : workload_(workload), base_(base), axes_(axes), pins_(pins), refine_(refine),
+        visit_(visit) {}
+
+  void Walk() { Descend(0, base_); }
+
+ private:
+  bool Descend(size_t depth, const TrainConfig& config) {
+    if (depth == axes_.size()) return visit_(config);
+    const Axis& axis = axes_[depth];
+    if (!Applies(axis.path, workload_, config)) {
+      if (ForbidsAbsence(axis, config)) return true;
+      return Descend(depth + 1, config);
+    }
+    for (const Json& value : axis.values) {
+      TrainConfig next = config;
+      SetAxis(axis.path, value, workload_.framework, next);
+      if (!Descend(depth + 1, next)) return false;
+      if (axis.refines && !refine_) break;
+    }
+    return true;
+  }
+
+  bool ForbidsAbsence(const Axis& axis, const TrainConfig& config) const {
+    if (IsDetail(axis.path) || pins_.find(axis.path) == pins_.end()) return false;
+    return std::find(axis.values.begin(), axis.values.end(), *GetField(config, axis.path)) ==
+           axis.values.end();
+  }
+
+  const Workload& workload_;
+  const TrainConfig& base_;
+  const std::vector<Axis>& axes_;
+  const Pins& pins_;
+  bool refine_;
+  const std::function<bool(const TrainConfig&)>& visit_;
+};
+
+// Why the pins leave nothing: what is wrong with the config that they ask for together.
+absl::Status Contradiction(const Workload& w, const TrainConfig& base,
+                           const std::vector<Axis>& axes) {
+  TrainConfig config = base;
+  for (const Axis& axis : axes) {
+    if (axis.values.size() == 1) SetAxis(axis.path, axis.values[0], w.framework, config);
+  }
+  absl::Status status = Validate(w, config);
+  if (!status.ok()) return status;
+  return absl::InvalidArgumentError("the pins contradict each other: no config is left");
+}
+
+}  // namespace
+
+absl::StatusOr<Space> Space::Create(const Workload& workload, const DeviceFacts& device,
+                                    const Pins& pins) {
+  absl::Status status = ValidateWorkload(workload);
+  if (!status.ok()) return status;
+  Space space;
+  space.workload_ = workload;
+  space.pins_ = pins;
+  space.base_ = BaseConfig(workload.framework, device);
+  absl::StatusOr<std::vector<int64_t>> batches = MicroBatches(workload, pins);
+  if (!batches.ok()) return batches.status();
+  space.micro_batches_ = *std::move(batches);
+  if (workload.global_batch == 0 && pins.contains("grad_accum")) {
+    absl::StatusOr<std::vector<int64_t>> accumulations = PinnedNumbers(pins, "grad_accum", {1});
+    if (!accumulations.ok()) return accumulations.status();
+    space.axes_.push_back(
+        {"grad_accum", std::vector<Json>(accumulations->begin(), accumulations->end())});
+  }
+  std::vector<Axis> axes = DefaultAxes(workload, device);
+  status = ApplyPins(workload, pins, axes);
+  if (!status.ok()) return status;
+  space.axes_.insert(space.axes_.end(), axes.begin(), axes.end());
+  if (space.Settings().empty()) {
+    TrainConfig base = space.WithMicroBatch(space.base_, space.micro_batches_.front());
+    return Contradiction(workload, base, space.axes_);
+  }
+  return space;
+}
+
+TrainConfig Space::WithMicroBatch(TrainConfig setting, int64_t micro_batch) const {
+  setting.micro_batch = micro_batch;
+  if (workload_.global_batch > 0) {
+    setting.grad_accum = workload_.global_batch / workload_.world_size / micro_batch;
+  }
+  return setting;
+}
+
+std::vector<TrainConfig> Space::Settings() const {
+  std::vector<TrainConfig> settings;
+  Walk(/*refine=*/false, WithMicroBatch(base_, micro_batches_.front()),
+       [&](const TrainConfig& config) {
+         settings.push_back(config);
+         return true;
+       });
+  return settings;
+}
+
+void Space::Walk(bool refine, const TrainConfig& base,
+                 const std::function<bool(const TrainConfig&)>& visit) const {
+  // Conditions cover fields; what only values say (cpu_adam needs a stage) is checked here.
+  std::function<bool(const TrainConfig&)> checked = [&](const TrainConfig& config) {
+    bool legal = pins_.empty() ? CheckValues(workload_, config).ok()
+                               : Validate(workload_, config).ok();
+    return legal ? visit(config) : true;
+  };
+  Walker(workload_, base, axes_, pins_, refine, checked).Walk();
+}
+
+std::vector<TrainConfig> Space::Refinements(const TrainConfig& config) const {
+  std::vector<TrainConfig> neighbours;
+  for (const Axis& axis : axes_) {
+    if (!axis.refines || !Applies(axis.path, workload_, config)) continue;
+    for (const Json& value : axis.values) {
+      TrainConfig next = config;
+      SetAxis(axis.path, value, workload_.framework, next);
+      if (*GetField(config, axis.path) != value && Validate(workload_, next).ok()) {
+        neighbours.push_back(next);
+      }
+    }
+  }
+  return neighbours;
+}
+
+void Space::ForEach(const std::function<bool(const TrainConfig&)>& visit) const {
+  const std::vector<int64_t> grid = Grid(micro_batches_);
+  Walk(/*refine=*/true, WithMicroBatch(base_, micro_batches_.front()),
+       [&](const TrainConfig& setting) {
+         return std::all_of(grid.begin(), grid.end(),
+                            [&](int64_t m) { return visit(WithMicroBatch(setting, m)); });
+       });
+}
+
+int64_t Space::Count() const {
+  int64_t settings = 0;
+  Walk(/*refine=*/true, WithMicroBatch(base_, micro_batches_.front()), [&](const TrainConfig&) {
+    ++settings;
+    return true;
+  });
+  return settings * static_cast<int64_t>(Grid(micro_batches_).size());
+}
+
+bool Space::Contains(const TrainConfig& config) const {
+  if (!std::binary_search(micro_batches_.begin(), micro_batches_.end(), config.micro_batch)) {
+    return false;
+  }
+  const Json wanted = ToJson(WithMicroBatch(config, config.micro_batch));
+  if (ToJson(config) != wanted) return false;
+  bool found = false;
+  Walk(/*refine=*/true, WithMicroBatch(base_, config.micro_batch), [&](const TrainConfig& legal) {
+    found = ToJson(legal) == wanted;
+    return !found;
+  });
+  return found;
+}
+
+SpaceSummary ExplainSpace(const Space& space) {
+  return {space.Count(), static_cast<int64_t>(space.Settings().size()), space.axes()};
+}
+
+}  // namespace hbmtune::tuner
