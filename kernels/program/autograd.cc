@@ -73,7 +73,7 @@ void Tape::AccumulateLeaf(Tensor leaf, Tensor gradient) {
   Tensor& kept = leaf.impl_->grad;
   if (kept) {
     Run(*ops_.add_in_place, {kept, gradient}, {kept});
-  } else if (gradient.handles() == 1 && gradient.dense()) {
+  } else if (gradient.handles() == 1 && gradient.strides() == leaf.strides()) {
     kept = std::move(gradient);
   } else {
     Tensor copy = Empty(gradient.dtype(), gradient.shape(), Category::kGradients);
@@ -86,7 +86,8 @@ void Tape::AccumulateLeaf(Tensor leaf, Tensor gradient) {
 
 // input_buffer.cpp, accumulate(): in place only when the tensor and its storage are not shared.
 Tensor Tape::Sum(Tensor first, const Tensor& second) {
-  bool exclusive = first.handles() == 1 && first.impl_->storage.use_count() == 1 && first.dense();
+  bool exclusive = first.handles() == 1 && first.impl_->storage.use_count() == 1 &&
+                   first.permuted_dense();
   if (exclusive) {
     Run(*ops_.add_in_place, {first, second}, {first});
     return first;
@@ -173,7 +174,9 @@ void Tape::Backward(std::vector<Tensor> roots, std::vector<Tensor> gradients) {
     std::vector<Tensor> incoming = std::move(task.BufferOf(*node));
     task.buffers.erase(node.get());
     std::vector<Tensor> outgoing = node->backward(std::move(incoming));
-    node->backward = nullptr;  // saved tensors die here
+    // Saved tensors die here. An accumulator saves nothing, and may also be in the graph of an
+    // outer backward pass (recomputation).
+    if (!node->next.empty()) node->backward = nullptr;
     for (size_t i = 0; i < node->next.size(); ++i) {
       Edge edge = std::move(node->next[i]);
       if (!edge.node) continue;

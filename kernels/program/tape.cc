@@ -14,6 +14,20 @@ int64_t Tensor::bytes() const { return ByteCount(impl_->view); }
 bool Tensor::dense() const { return impl_->view.strides == DenseStrides(impl_->view.shape); }
 StorageId Tensor::storage() const { return impl_->storage->id; }
 bool Tensor::requires_grad() const { return impl_->trainable || impl_->node != nullptr; }
+bool Tensor::is_leaf() const { return impl_->node == nullptr; }
+bool Tensor::permuted_dense() const {
+  // Sorted by stride, each stride is the product of the extents below it; extents of 1 are free.
+  const View& view = impl_->view;
+  int64_t expected = 1;
+  const int64_t all = ElementCount(view.shape);
+  for (size_t step = 0; step < view.shape.rank() && expected < all; ++step) {
+    size_t d = 0;
+    while (d < view.shape.rank() && (view.shape[d] == 1 || view.strides[d] != expected)) ++d;
+    if (d == view.shape.rank()) return false;
+    expected *= view.shape[d];
+  }
+  return expected == all;
+}
 long Tensor::handles() const { return impl_.use_count(); }
 Tensor Tensor::grad() const { return impl_->grad; }
 void Tensor::set_grad(Tensor grad) { impl_->grad = std::move(grad); }
@@ -74,6 +88,13 @@ Tensor Tape::ViewOf(const Tensor& base, const Dims& shape, const Dims& strides,
                     shape,
                     strides};
   return Tensor(std::move(impl));
+}
+
+Tensor Tape::Alias(const Tensor& base, const Dims& shape, const Dims& strides,
+                   int64_t offset_elements) {
+  Tensor view = ViewOf(base, shape, strides, offset_elements);
+  view.impl_->base = base.impl_->base ? base.impl_->base : base.impl_;
+  return view;
 }
 
 Tensor Tape::Detach(const Tensor& tensor) {

@@ -42,6 +42,10 @@ class Tensor {
   bool dense() const;
   StorageId storage() const;
   bool requires_grad() const;
+  // Trainable and no result of a node.
+  bool is_leaf() const;
+  // Dense up to a permutation of its dimensions.
+  bool permuted_dense() const;
   // Number of handles to this very tensor; its storage may be shared by more.
   long handles() const;
 
@@ -91,6 +95,10 @@ class Tape {
   // Another view of the same storage; no autograd edge.
   Tensor ViewOf(const Tensor& base, const Dims& shape, const Dims& strides,
                 int64_t offset_elements = 0, std::optional<Dtype> dtype = std::nullopt);
+  // A view as PyTorch's view operators make it: it holds its root base as well, so a gradient that
+  // is such a view is never added to in place (its storage has a second holder).
+  Tensor Alias(const Tensor& base, const Dims& shape, const Dims& strides,
+               int64_t offset_elements = 0);
   // The same view without its history: what a node saves of its own output.
   Tensor Detach(const Tensor& tensor);
 

@@ -42,6 +42,7 @@ struct Tensor::Impl {
   static constexpr ViewId kNoView = ~ViewId{0};
 
   std::shared_ptr<Storage> storage;
+  std::shared_ptr<Impl> base;  // of an Alias
   View view;
   ViewId view_id = kNoView;
   bool trainable = false;
