@@ -11,10 +11,10 @@ namespace hbmtune::ops {
 // attrs: none.
 extern const OpKind kFinite;
 
-// x /= loss_scale, and the flag as above on x before the division (torch's
+// y = x / loss_scale, and the flag as above on x before the division (torch's
 // _amp_foreach_non_finite_check_and_unscale_).
 //   in   x [any], dense, loss_scale [1] fp32
-//   out  x (in place), flag [1] fp32 (in place)
+//   out  y [as x], normally x itself, flag [1] fp32 (in place)
 // attrs: none.
 extern const OpKind kFiniteUnscale;
 

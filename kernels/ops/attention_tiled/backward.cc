@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include "kernels/ops/attention_tiled/tile_kernels.h"
+#include "kernels/ops/support/attention_tile.h"
+#include "kernels/ops/support/leaves.h"
+#include "kernels/ops/support/parallel.h"
+#include "kernels/ops/support/rows.h"
+#include "kernels/ops/support/vectorize.h"
+
+namespace hbmtune::ops {
+namespace {
+
+constexpr int kSlotProbabilities = 12;
+constexpr int kSlotGradient = 13;
+constexpr int kSlotMask = 14;
+constexpr int kSlotDq = 15;
+constexpr int kSlotDk = 16;
+constexpr int kSlotDv = 17;
+
+// ds = p · (dp − delta), into dp.
+template <class C>
+HBMTUNE_INLINE void ScoreGradientBody(const C* p, C delta, C* dp, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - delta);
+}
+HBMTUNE_VECTOR_CLONES void ScoreGradient(const float* p, float delta, float* dp, int64_t n) {
+  ScoreGradientBody(p, delta, dp, n);
+}
+HBMTUNE_VECTOR_CLONES void ScoreGradient(const double* p, double delta, double* dp, int64_t n) {
+  ScoreGradientBody(p, delta, dp, n);
+}
+
+// All query heads of one key-value head of one sequence: dk and dv have one writer, and their
+// sums one order (heads, then blocks of queries, ascending).
+template <class C>
+class KeyValueHead {
+ public:
+  KeyValueHead(const OpArgs& args, const AttentionShape& shape, int64_t b, int64_t kv_head)
+      : args_(args), shape_(shape), mask_(AttentionDropout(args, 6)), b_(b), kv_head_(kv_head) {
+    const int64_t elements = shape.length * shape.head_dim;
+    p_ = ThreadScratch<C>(kSlotProbabilities, kQueryBlock * kKeyBlock);
+    dp_ = ThreadScratch<C>(kSlotGradient, kQueryBlock * kKeyBlock);
+    dq_ = ThreadScratch<C>(kSlotDq, kQueryBlock * shape.head_dim);
+    dk_ = ThreadScratch<C>(kSlotDk, elements);
+    dv_ = ThreadScratch<C>(kSlotDv, elements);
+    std::fill_n(dk_, elements, C(0));
+    std::fill_n(dv_, elements, C(0));
+  }
+
+  void Run() {
+    for (int64_t h = kv_head_ * shape_.group(); h < (kv_head_ + 1) * shape_.group(); ++h) {
+      for (int64_t s = 0; s < shape_.length; s += kQueryBlock) {
+        Block(h, s, std::min(kQueryBlock, shape_.length - s));
+      }
+    }
+    Store(dk_, args_.out[1], kv_head_, 0, shape_.length);
+    Store(dv_, args_.out[2], kv_head_, 0, shape_.length);
+  }
+
+ private:
+  static constexpr Dtype kDtype = sizeof(C) == 8 ? Dtype::kF64 : Dtype::kF32;
+
+  Matrix Scratch(C* data, int64_t columns) const { return {data, kDtype, columns, 1}; }
+  C* RowStatistic(const TensorArg& tensor, int64_t h, int64_t s) const {
+    return tensor.template as<C>() + (b_ * shape_.heads + h) * shape_.length + s;
+  }
+
+  void Block(int64_t h, int64_t s, int64_t rows) {
+    Delta(h, s, rows);
+    std::fill_n(dq_, rows * shape_.head_dim, C(0));
+    const KeyRange keys = shape_.Keys(s, s + rows);
+    for (int64_t key = keys.begin; key < keys.end; key += kKeyBlock) {
+      Tile(h, s, rows, key, std::min(kKeyBlock, keys.end - key));
+    }
+    Store(dq_, args_.out[0], h, s, rows);
+  }
+
+  void Delta(int64_t h, int64_t s, int64_t rows) {
+    C* delta = RowStatistic(args_.out[3], h, s);
+    for (int64_t r = 0; r < rows; ++r) {
+      const C* grad = Row(args_.in[0], h, s + r, 0);
+      const C* out = Row(args_.in[4], h, s + r, 1);
+      delta[r] = DotRow(grad, out, shape_.head_dim);
+    }
+  }
+
+  const C* Row(const TensorArg& tensor, int64_t h, int64_t s, int slot) const {
+    const int64_t offset =
+        b_ * tensor.strides[0] + s * tensor.strides[1] + h * tensor.strides[2];
+    return RowOperand<C>(tensor, slot).Read(offset, shape_.head_dim);
+  }
+
+  void Tile(int64_t h, int64_t s, int64_t rows, int64_t key, int64_t n) {
+    const int64_t width = shape_.head_dim;
+    const Matrix q = HeadRows(args_.in[1], b_, h, s);
+    const Matrix k = HeadRows(args_.in[2], b_, kv_head_, key);
+    const Matrix v = HeadRows(args_.in[3], b_, kv_head_, key);
+    const Matrix grad = HeadRows(args_.in[0], b_, h, s);
+    const Matrix p = Scratch(p_, n), dp = Scratch(dp_, n);
+    MultiplyOnThisThread(
+        {.a = q, .b = Transpose(k), .c = p, .m = rows, .n = n, .k = width});
+    MultiplyOnThisThread(
+        {.a = grad, .b = Transpose(v), .c = dp, .m = rows, .n = n, .k = width});
+    for (int64_t r = 0; r < rows; ++r) SoftmaxGradient(h, s + r, r, key, n);
+    MultiplyOnThisThread({.a = Transpose(p), .b = grad, .c = Scratch(dv_ + key * width, width),
+                          .m = n, .n = width, .k = rows, .beta = 1});
+    const double scale = shape_.attrs.scale;
+    MultiplyOnThisThread({.a = Transpose(dp), .b = q, .c = Scratch(dk_ + key * width, width),
+                          .m = n, .n = width, .k = rows, .alpha = scale, .beta = 1});
+    MultiplyOnThisThread({.a = dp, .b = k, .c = Scratch(dq_, width), .m = rows, .n = width,
+                          .k = n, .alpha = scale, .beta = 1});
+  }
+
+  // Row r of the tile: scores become probabilities (after dropout), dp becomes the gradient of
+  // the scaled scores; both 0 where masked.
+  void SoftmaxGradient(int64_t h, int64_t s, int64_t r, int64_t key, int64_t n) {
+    C *p = p_ + r * n, *dp = dp_ + r * n;
+    const KeyRange seen = shape_.Keys(s);
+    const int64_t first = std::clamp<int64_t>(seen.begin - key, 0, n);
+    const int64_t last = std::clamp<int64_t>(seen.end - key, first, n);
+    for (C* row : {p, dp}) {
+      std::fill_n(row, first, C(0));
+      std::fill_n(row + last, n - last, C(0));
+    }
+    const C lse = *RowStatistic(args_.in[5], h, s);
+    const C delta = *RowStatistic(args_.out[3], h, s);
+    ExpRow(p + first, static_cast<C>(shape_.attrs.scale), lse, p + first, last - first);
+    if (!mask_) return ScoreGradient(p + first, delta, dp + first, last - first);
+    C* multipliers = ThreadScratch<C>(kSlotMask, kKeyBlock);
+    FillDropoutMultipliers(*mask_, static_cast<uint64_t>(shape_.ScoreIndex(b_, h, s) + key),
+                           multipliers, n);
+    MultiplyRow(dp, multipliers, dp, n);
+    ScoreGradient(p + first, delta, dp + first, last - first);
+    MultiplyRow(p, multipliers, p, n);
+  }
+
+  void Store(const C* rows, const TensorArg& tensor, int64_t h, int64_t s, int64_t count) const {
+    const int64_t width = shape_.head_dim;
+    for (int64_t r = 0; r < count; ++r) {
+      const Matrix row = HeadRows(tensor, b_, h, s + r);
+      WriteElements(rows + r * width, row.data, tensor.dtype, width);
+    }
+  }
+
+  const OpArgs& args_;
+  const AttentionShape& shape_;
+  const std::optional<DropoutMask> mask_;
+  const int64_t b_, kv_head_;
+  C *p_, *dp_, *dq_, *dk_, *dv_;
+};
+
+}  // namespace
+
+template <class C>
+void TiledBackward(const OpArgs& args) {
+  const AttentionShape shape = AttentionShape::Of(args, args.in[1], args.in[2]);
+  ParallelForDynamic(shape.batch * shape.kv_heads, [&](int64_t i) {
+    KeyValueHead<C>(args, shape, i / shape.kv_heads, i % shape.kv_heads).Run();
+  });
+}
+
+template void TiledBackward<float>(const OpArgs&);
+template void TiledBackward<double>(const OpArgs&);
+
+}  // namespace hbmtune::ops

@@ -1,0 +1,60 @@
+#include "kernels/ops/support/attention_tile.h"
+
+#include <string>
+
+namespace hbmtune::ops {
+
+void CheckHeads(const Check& check, const TensorArg& q, const TensorArg& k, const TensorArg& v) {
+  for (const TensorArg* tensor : {&q, &k, &v}) {
+    check.Floating(*tensor).Rank(*tensor, 4).LastStrideOne(*tensor);
+  }
+  const int64_t kv_heads = k.shape[2];
+  check.That(kv_heads > 0 && q.shape[2] % kv_heads == 0,
+             "the heads of q " + ToString(q.shape) + " are not a multiple of those of k " +
+                 ToString(k.shape));
+  check.Shape(k, {q.shape[0], q.shape[1], kv_heads, q.shape[3]}, q).SameShape(v, k);
+}
+
+void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index) {
+  for (size_t i = 0; i < 3; ++i) {
+    check.Floating(check.out(i)).LastStrideOne(check.out(i));
+    check.SameShape(check.out(i), args.in[q_index + i]);
+  }
+}
+
+void CheckDropoutKey(const Check& check, const OpArgs& args, size_t key_index) {
+  const double dropout = args.attrs.As<AttentionAttrs>().dropout;
+  check.That(dropout >= 0 && dropout < 1,
+             "dropout " + std::to_string(dropout) + " is not in [0, 1)");
+  if (dropout == 0) return;
+  check.That(check.has_in(key_index), "dropout needs the key of random_key as the last input");
+  const TensorArg& key = check.in(key_index);
+  check.Dtype(key, Dtype::kI64).Shape(key, {2}, key);
+}
+
+Cost AttentionCost(const OpArgs& args, const TensorArg& q, int products) {
+  const auto attrs = args.attrs.As<AttentionAttrs>();
+  Cost cost = StreamCost(args, 0, CostClass::kAttention);
+  const auto length = static_cast<double>(q.shape[1]);
+  double keys = attrs.causal ? (length + 1) / 2 : length;
+  if (attrs.window > 0) keys = std::min(keys, static_cast<double>(attrs.window));
+  const double rows = static_cast<double>(q.shape[0] * q.shape[1] * q.shape[2]);
+  cost.flops = 2.0 * products * rows * keys * static_cast<double>(q.shape[3]);
+  cost.m = q.shape[1];
+  cost.n = q.shape[1];
+  cost.k = q.shape[3];
+  return cost;
+}
+
+AttentionShape AttentionShape::Of(const OpArgs& args, const TensorArg& q, const TensorArg& k) {
+  return {args.attrs.As<AttentionAttrs>(), q.shape[0], q.shape[1], q.shape[2], k.shape[2],
+          q.shape[3]};
+}
+
+std::optional<DropoutMask> AttentionDropout(const OpArgs& args, size_t key_index) {
+  const auto attrs = args.attrs.As<AttentionAttrs>();
+  if (attrs.dropout == 0) return std::nullopt;
+  return DropoutMask::Of(args.in[key_index].as<int64_t>(), attrs.site, attrs.dropout);
+}
+
+}  // namespace hbmtune::ops

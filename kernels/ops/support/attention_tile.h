@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/ops/support/attention.h"
+#include "kernels/ops/support/check.h"
+#include "kernels/ops/support/gemm.h"
+#include "kernels/ops/support/philox.h"
+
+// What the attention rooms share: the geometry of one call, its mask and its dropout.
+namespace hbmtune::ops {
+
+// q, k and v fit each other: [B, S, H, D] and [B, S, Hkv, D] with H a multiple of Hkv.
+void CheckHeads(const Check& check, const TensorArg& q, const TensorArg& k, const TensorArg& v);
+// dq, dk, dv are like q, k, v; `key` is there if the call has dropout.
+void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index);
+void CheckDropoutKey(const Check& check, const OpArgs& args, size_t key_index);
+
+// Work of `products` matrix products of the size of the scores: 2·B·H·S²·D each, half of it if
+// causal, less with a window.
+Cost AttentionCost(const OpArgs& args, const TensorArg& q, int products);
+
+// Columns [begin, end).
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct AttentionShape {
+  AttentionAttrs attrs;
+  int64_t batch = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;
+
+  static AttentionShape Of(const OpArgs& args, const TensorArg& q, const TensorArg& k);
+
+  int64_t group() const { return heads / kv_heads; }
+  // Keys that query s sees.
+  KeyRange Keys(int64_t s) const {
+    return {attrs.window > 0 ? std::max<int64_t>(0, s - attrs.window + 1) : 0,
+            attrs.causal ? s + 1 : length};
+  }
+  // Keys that any of the queries [begin, end) sees.
+  KeyRange Keys(int64_t begin, int64_t end) const {
+    return {Keys(begin).begin, Keys(end - 1).end};
+  }
+  // Index of score (b, h, s, 0) among all scores: what dropout counts by.
+  int64_t ScoreIndex(int64_t b, int64_t h, int64_t s) const {
+    return ((b * heads + h) * length + s) * length;
+  }
+};
+
+// Rows [s, …) of one head of a [B, S, H, D] tensor as a matrix.
+inline Matrix HeadRows(const TensorArg& tensor, int64_t b, int64_t h, int64_t s) {
+  const int64_t offset =
+      b * tensor.strides[0] + h * tensor.strides[2] + s * tensor.strides[1];
+  return {tensor.as<char>() + offset * SizeOf(tensor.dtype), tensor.dtype, tensor.strides[1], 1};
+}
+
+inline Matrix Transpose(const Matrix& matrix) {
+  return {matrix.data, matrix.dtype, matrix.column_stride, matrix.row_stride};
+}
+
+// The dropout of the call, or nothing.
+std::optional<DropoutMask> AttentionDropout(const OpArgs& args, size_t key_index);
+
+}  // namespace hbmtune::ops

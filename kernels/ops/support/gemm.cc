@@ -1,0 +1,146 @@
+#include "kernels/ops/support/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <string>
+
+#include "kernels/core/error.h"
+#include "kernels/ops/support/parallel.h"
+#include "kernels/ops/support/rows.h"
+
+namespace hbmtune::ops {
+namespace {
+
+// oneDNN computes alone in the calling thread while this lives.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+Matrix At(const Matrix& matrix, int64_t row, int64_t column) {
+  Matrix part = matrix;
+  part.data = static_cast<char*>(matrix.data) +
+              (row * matrix.row_stride + column * matrix.column_stride) * SizeOf(matrix.dtype);
+  return part;
+}
+
+void MultiplyF64(const Product& p) {
+  const double* a = static_cast<const double*>(p.a.data);
+  const double* b = static_cast<const double*>(p.b.data);
+  double* c = static_cast<double*>(p.c.data);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      for (int64_t l = 0; l < p.k; ++l) {
+        sum += a[i * p.a.row_stride + l * p.a.column_stride] *
+               b[l * p.b.row_stride + j * p.b.column_stride];
+      }
+      double& out = c[i * p.c.row_stride + j * p.c.column_stride];
+      out = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * out);
+    }
+  }
+}
+
+void MultiplyF32(const Product& p) {
+  const bool a_plain = p.a.column_stride == 1;
+  const bool b_plain = p.b.column_stride == 1;
+  // A leading dimension may not be under the row length, even of a single row.
+  const int64_t lda = std::max(a_plain ? p.a.row_stride : p.a.column_stride, a_plain ? p.k : p.m);
+  const int64_t ldb = std::max(b_plain ? p.b.row_stride : p.b.column_stride, b_plain ? p.n : p.k);
+  const dnnl_status_t status =
+      dnnl_sgemm(a_plain ? 'N' : 'T', b_plain ? 'N' : 'T', p.m, p.n, p.k,
+                 static_cast<float>(p.alpha), static_cast<const float*>(p.a.data), lda,
+                 static_cast<const float*>(p.b.data), ldb, static_cast<float>(p.beta),
+                 static_cast<float*>(p.c.data), std::max(p.c.row_stride, p.n));
+  if (status != dnnl_success) {
+    throw DeviceError("oneDNN's sgemm failed with status " + std::to_string(status));
+  }
+}
+
+// The matrix as type C: itself, or a copy in the thread's scratch with the same orientation.
+template <class C>
+Matrix Converted(const Matrix& matrix, int64_t rows, int64_t columns, int slot) {
+  const Dtype wanted = sizeof(C) == 8 ? Dtype::kF64 : Dtype::kF32;
+  if (matrix.dtype == wanted) return matrix;
+  const bool plain = matrix.column_stride == 1;
+  const int64_t lines = plain ? rows : columns;
+  const int64_t length = plain ? columns : rows;
+  const int64_t stride = plain ? matrix.row_stride : matrix.column_stride;
+  C* copy = ThreadScratch<C>(slot, lines * length);
+  const char* from = static_cast<const char*>(matrix.data);
+  for (int64_t i = 0; i < lines; ++i) {
+    ReadElements(from + i * stride * SizeOf(matrix.dtype), matrix.dtype, copy + i * length,
+                 length);
+  }
+  return {copy, wanted, plain ? length : 1, plain ? 1 : length};
+}
+
+constexpr int kSlotA = 9;
+constexpr int kSlotB = 10;
+constexpr int kSlotC = 11;
+
+template <class C>
+void MultiplyConverted(const Product& product) {
+  Product p = product;
+  p.a = Converted<C>(product.a, p.m, p.k, kSlotA);
+  p.b = Converted<C>(product.b, p.k, p.n, kSlotB);
+  const bool narrow = product.c.dtype != p.a.dtype;
+  if (narrow) p.c = {ThreadScratch<C>(kSlotC, p.m * p.n), p.a.dtype, p.n, 1};
+  const auto row_of_c = [&](int64_t i) { return At(product.c, i, 0).data; };
+  C* copy = static_cast<C*>(p.c.data);
+  if (narrow && p.beta != 0) {
+    for (int64_t i = 0; i < p.m; ++i) {
+      ReadElements(row_of_c(i), product.c.dtype, copy + i * p.n, p.n);
+    }
+  }
+  if constexpr (sizeof(C) == 8) {
+    MultiplyF64(p);
+  } else {
+    MultiplyF32(p);
+  }
+  if (!narrow) return;
+  for (int64_t i = 0; i < p.m; ++i) {
+    WriteElements(copy + i * p.n, row_of_c(i), product.c.dtype, p.n);
+  }
+}
+
+}  // namespace
+
+void MultiplyOnThisThread(const Product& product) {
+  if (product.m == 0 || product.n == 0) return;
+  const OneThread guard;
+  if (product.a.dtype == Dtype::kF64 || product.b.dtype == Dtype::kF64 ||
+      product.c.dtype == Dtype::kF64) {
+    MultiplyConverted<double>(product);
+  } else {
+    MultiplyConverted<float>(product);
+  }
+}
+
+void Multiply(const Product& product) {
+  constexpr int64_t kTileRows = 256;
+  constexpr int64_t kTileColumns = 1024;
+  const int64_t row_tiles = (product.m + kTileRows - 1) / kTileRows;
+  const int64_t column_tiles = (product.n + kTileColumns - 1) / kTileColumns;
+  ParallelForDynamic(row_tiles * column_tiles, [&](int64_t tile) {
+    const int64_t row = tile % row_tiles * kTileRows;
+    const int64_t column = tile / row_tiles * kTileColumns;
+    Product part = product;
+    part.m = std::min(kTileRows, product.m - row);
+    part.n = std::min(kTileColumns, product.n - column);
+    part.a = At(product.a, row, 0);
+    part.b = At(product.b, 0, column);
+    part.c = At(product.c, row, column);
+    MultiplyOnThisThread(part);
+  });
+}
+
+}  // namespace hbmtune::ops
