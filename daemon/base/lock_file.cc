@@ -1,0 +1,46 @@
+#include "daemon/base/lock_file.h"
+
+#include <absl/status/status.h>
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <fstream>
+
+namespace hbmtune::daemon {
+
+absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path, absl::Duration patience) {
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  const absl::Time deadline = absl::Now() + patience;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
+    }
+    if (absl::Now() >= deadline) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is held by process ", ReadLockPid(path)));
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  LockFile lock(std::move(fd));
+  lock.WritePid(getpid());
+  return lock;
+}
+
+void LockFile::WritePid(int64_t pid) {
+  std::string text = absl::StrCat(pid, "\n");
+  // Only people read it: a failure (full disk) takes nothing from the lock.
+  if (ftruncate(fd_.get(), 0) == 0 && pwrite(fd_.get(), text.data(), text.size(), 0) < 0) return;
+}
+
+int64_t ReadLockPid(const std::string& path) {
+  std::ifstream file(path);
+  int64_t pid = 0;
+  file >> pid;
+  return pid;
+}
+
+}  // namespace hbmtune::daemon

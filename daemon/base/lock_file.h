@@ -1,0 +1,34 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <string>
+
+#include "daemon/base/unique_fd.h"
+
+namespace hbmtune::daemon {
+
+// An exclusive flock on a file that is created for it (mode 0600) and holds the owner's pid for
+// people. The lock belongs to the open file: a child that inherits the descriptor holds it too,
+// until its death; the file stays, its lock does not. Moved, never copied.
+class LockFile {
+ public:
+  // Tries until `patience` is over. FAILED_PRECONDITION ("held by process N") if another holds it;
+  // PERMISSION_DENIED, NOT_FOUND, … if the file cannot be made.
+  static absl::StatusOr<LockFile> Acquire(const std::string& path,
+                                          absl::Duration patience = absl::ZeroDuration());
+
+  int fd() const { return fd_.get(); }
+  // Writes another pid into the file, for the holder that inherits the lock.
+  void WritePid(int64_t pid);
+
+ private:
+  explicit LockFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+// The pid that a lock file names; 0 for none.
+int64_t ReadLockPid(const std::string& path);
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,71 @@
+#include "daemon/prober/device_lock.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <absl/time/clock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+namespace hbmtune::daemon {
+namespace {
+
+constexpr absl::Duration kStep = absl::Milliseconds(50);
+
+bool RunsProbe(int64_t pid, const std::string& probe_path) {
+  std::error_code error;
+  auto running = std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"), error);
+  auto probe = std::filesystem::canonical(probe_path, error);
+  return !error && pid > 0 && running == probe;
+}
+
+void Take(StopLadder::Action action, int64_t pid) {
+  switch (action) {
+    case StopLadder::Action::kInterrupt:
+      kill(static_cast<pid_t>(pid), SIGINT);
+      break;
+    case StopLadder::Action::kTerminate:
+      kill(static_cast<pid_t>(pid), SIGTERM);
+      break;
+    case StopLadder::Action::kKill:
+      kill(static_cast<pid_t>(pid), SIGKILL);
+      break;
+    case StopLadder::Action::kGiveUp:
+      break;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LockFile> LockDevice(const DeviceLockRequest& request,
+                                    const Cancellation& cancellation, const Log& log) {
+  const std::string path = absl::StrCat(
+      request.directory, "/", absl::StrReplaceAll(request.device, {{"/", "_"}}), ".lock");
+  const absl::Time patient_until = absl::Now() + request.patience;
+  StopLadder ladder(request.stop);
+  for (;;) {
+    auto lock = LockFile::Acquire(path, kStep);
+    if (lock.ok() || !absl::IsFailedPrecondition(lock.status())) return lock;
+    if (cancellation.cancelled()) return absl::CancelledError("cancelled");
+    if (absl::Now() < patient_until) continue;
+    const int64_t holder = ReadLockPid(path);
+    if (!RunsProbe(holder, request.probe_path)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the device ", request.device, " is held by process ", holder));
+    }
+    if (!ladder.started()) {
+      log.Warning("a probe of an earlier daemon is stopped",
+                  {{"device", request.device}, {"pid", holder}});
+      ladder.Start(absl::Now());
+    }
+    auto action = ladder.Due(absl::Now());
+    if (!action) continue;
+    if (*action == StopLadder::Action::kGiveUp) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the device ", request.device, " is held by probe ", holder, ", which cannot be killed"));
+    }
+    Take(*action, holder);
+  }
+}
+
+}  // namespace hbmtune::daemon

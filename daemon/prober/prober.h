@@ -1,0 +1,71 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/prober/cancellation.h"
+#include "daemon/prober/stop_ladder.h"
+#include "kernels/core/result.h"
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+
+namespace hbmtune::daemon {
+
+// One trial for hbmtune-probe.
+struct ProbeTask {
+  std::string trial;  // "studies/7/trials/3"
+  Workload workload;
+  TrainConfig config;
+  std::string device;
+  int64_t memory_bytes = 0;
+  int64_t seed = 0;
+  int64_t warmup_steps = 1;
+  int64_t min_steps = 2;
+  int64_t max_steps = 20;
+  double step_budget_seconds = 1;
+  absl::Duration deadline = absl::Minutes(5);
+};
+
+// A step that a running probe has finished.
+struct ProbeStep {
+  int64_t index = 0;
+  double seconds = 0;
+  double loss = 0;
+  int64_t allocated_bytes = 0;
+  int64_t reserved_bytes = 0;
+};
+
+struct ProbeObserver {
+  std::function<void(int64_t pid)> started = [](int64_t) {};
+  std::function<void(const ProbeStep&)> step = [](const ProbeStep&) {};
+};
+
+// Runs probes, one process each, under their device's lock. Ignores SIGPIPE for the process.
+class Prober {
+ public:
+  struct Settings {
+    std::string probe_path;
+    std::string lock_directory;
+    std::string journal_path;  // empty: none
+    StopLadder::Times stop;
+  };
+  Prober(Settings settings, const Clock& clock, const Log& log);
+
+  // Blocks until the probe is gone. However it ended, there is a measurement: what it reported, or
+  // CRASHED, TIMEOUT, CANCELLED or DEVICE_LOST with a sentence. A status only if there was no
+  // probe: the program cannot be started, or the device's lock cannot be had. Any thread.
+  absl::StatusOr<Measurement> Run(const ProbeTask& task, const Cancellation& cancellation,
+                                  const ProbeObserver& observer) const;
+
+ private:
+  const Settings settings_;
+  const Clock& clock_;
+  const Log& log_;
+};
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/store/database.h"
+#include "daemon/studies/study.h"
+
+namespace hbmtune::daemon {
+
+// Studies and trials on disk. Every call that returned OK is durable. Any thread; errors as
+// Database has them, NOT_FOUND for a study or trial that is not there.
+class StudyStore {
+ public:
+  explicit StudyStore(Database& database) : database_(database) {}
+
+  // Stores `record` and sets its id.
+  absl::Status CreateStudy(StudyRecord& record);
+  absl::StatusOr<StudyRecord> GetStudy(int64_t id);
+  // The study that this caller made with this request id, if any, and its RequestHash.
+  struct Known {
+    int64_t study_id;
+    std::string request_hash;
+  };
+  absl::StatusOr<std::optional<Known>> FindRequest(int64_t owner_uid,
+                                                   const std::string& client_request_id);
+  // Newest first: those with an id under `before` (0: all), at most `limit`.
+  absl::StatusOr<std::vector<StudyRecord>> ListStudies(int64_t before, int64_t limit);
+  // Oldest first.
+  absl::StatusOr<std::vector<StudyRecord>> UnfinishedStudies();
+  // Newest first: studies of this workload on this device that have a fitting trial.
+  absl::StatusOr<std::vector<int64_t>> StudiesOf(const Workload& workload,
+                                                 const std::string& device);
+  // Writes state, message, progress, space and times.
+  absl::Status UpdateStudy(const StudyRecord& record);
+
+  // Writes a trial that is about to run: a new row, or one more attempt of an old one.
+  absl::Status StartTrial(const TrialRecord& trial);
+  // Which process runs it, for whoever finds it after a crash.
+  absl::Status SetProber(const TrialRecord& trial, int64_t pid, const std::string& boot_id);
+  // Writes results of a trial and the progress of its study, in one transaction. A trial that was
+  // never started (an estimate needs no process) is inserted.
+  absl::Status FinishTrial(const TrialRecord& trial, const StudyRecord& study);
+  // Trials that have no end become ABANDONED.
+  absl::Status AbandonTrials(int64_t study_id);
+  absl::StatusOr<TrialRecord> GetTrial(int64_t study_id, int64_t number);
+  // In order: those with a number over `after`, at most `limit`.
+  absl::StatusOr<std::vector<TrialRecord>> ListTrials(int64_t study_id, int64_t after,
+                                                      int64_t limit);
+
+  std::string degraded() const { return database_.degraded(); }
+
+ private:
+  absl::Status InsertTrial(const TrialRecord& trial);
+  absl::Status InsertBreakdown(const TrialRecord& trial, std::string_view source,
+                               const std::vector<CategoryBytes>& breakdown);
+  absl::Status ReadBreakdowns(std::vector<TrialRecord>& trials);
+  absl::Status ReadPins(StudyRecord& record);
+
+  Database& database_;
+};
+
+}  // namespace hbmtune::daemon
