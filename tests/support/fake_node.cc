@@ -15,9 +15,16 @@ int Bus(int index) { return 3 + index; }
 
 }  // namespace
 
-FakeNode::FakeNode() {
+FakeNode::FakeNode() : FakeNode("") {}
+
+FakeNode::FakeNode(std::string path) : root_(std::move(path)) {
+  if (root_.empty()) {
+    directory_ = std::make_unique<TempDir>();
+    root_ = directory_->path();
+  }
   Write("class/kfd/kfd/topology/nodes/0/gpu_id", "0");
   Write("class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 64\nsimd_count 0");
+  fs::create_directories(root() + "/class/kfd/kfd/topology/nodes/0/io_links");
   fs::create_directories(root() + "/class/kfd/kfd/proc");
 }
 
@@ -27,7 +34,7 @@ std::string FakeNode::Address(int index) {
   return address;
 }
 
-std::string FakeNode::DevicePath(int index) { return "devices/pci0000:00/" + Address(index); }
+std::string FakeNode::DevicePath(int index) { return "class/amdfake/pci0000:00/" + Address(index); }
 
 void FakeNode::Write(const std::string& relative, const std::string& text) {
   fs::path path = fs::path(root()) / relative;
@@ -51,6 +58,8 @@ std::string FakeNode::AddGpu(CardKind kind, int index) {
   Write(device + "mem_info_vis_vram_used", std::to_string(int64_t{1} << 30));
   Write(device + "mem_info_gtt_total", "270052999168");
   Write(device + "mem_info_gtt_used", "17825792");
+  Write(device + "vbios_version", "113-D67301-063");
+  Write(device + "pcie_bw", "1000 2000 256");
   Write(device + "gpu_busy_percent", "73");
   Write(device + "mem_busy_percent", "10");
   Write(device + "current_link_speed", mi300 ? "32.0 GT/s PCIe" : "16.0 GT/s PCIe");
@@ -78,7 +87,7 @@ std::string FakeNode::AddGpu(CardKind kind, int index) {
   fs::create_directories(root() + "/" + device + "drm/renderD" + std::to_string(128 + index));
   fs::create_directory_symlink("../../../" + Address(index), root() + "/" + card + "/device");
   fs::create_directories(root() + "/class/drm");
-  fs::create_directory_symlink("../../" + card,
+  fs::create_directory_symlink("../" + card.substr(card.find('/') + 1),
                                root() + "/class/drm/card" + std::to_string(index));
   AddNode(next_node_++, index, 0, total);
   return Address(index);
@@ -87,7 +96,10 @@ std::string FakeNode::AddGpu(CardKind kind, int index) {
 void FakeNode::AddNode(int node, int index, int partition, int64_t bytes) {
   const std::string path = "class/kfd/kfd/topology/nodes/" + std::to_string(node) + "/";
   Write(path + "gpu_id", std::to_string(KfdGpuId(index, partition)));
-  Write(path + "properties", "simd_count 416\nlocation_id " +
+  fs::create_directories(root() + "/" + path + "io_links");
+  Write(path + "name", "gfx");
+  Write(path + "properties", "simd_count 416\nhive_id 0\narray_count 8\n"
+                             "simd_arrays_per_engine 1\ncu_per_simd_array 14\nlocation_id " +
                                  std::to_string((Bus(index) << 8) | partition) +
                                  "\ndomain 0\ndrm_render_minor " +
                                  std::to_string(128 + index + partition * 32));

@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "tests/support/temp_dir.h"
 
-// Trees of sysfs as the amdgpu and KFD drivers show them, built in a temporary folder. What each
-// kind of card has and lacks follows the kernel driver's amdgpu_pm.c and kfd_topology.c.
+// Trees of sysfs as the amdgpu and KFD drivers show them. What each kind of card has and lacks
+// follows the kernel driver's amdgpu_pm.c and kfd_topology.c; the files that only the ROCm SMI
+// library wants (vbios_version, io_links, …) are there too. The PCI devices lie below class/, so
+// that a mount over /sys/class alone shows the whole tree.
 namespace hbmtune::testing {
 
 enum class CardKind {
@@ -17,7 +20,9 @@ enum class CardKind {
 
 class FakeNode {
  public:
+  // In a temporary folder that goes with the object, or in `path`, which stays.
   FakeNode();
+  explicit FakeNode(std::string path);
 
   // Adds GPU number `index` (0 to 31) and its KFD node; returns its PCI address.
   std::string AddGpu(CardKind kind, int index);
@@ -35,12 +40,13 @@ class FakeNode {
   static std::string DevicePath(int index);
   static std::string Address(int index);
   static int64_t KfdGpuId(int index, int partition = 0) { return 1000 + index * 100 + partition; }
-  std::string root() const { return directory_.path(); }
+  const std::string& root() const { return root_; }
 
  private:
   void AddNode(int node, int index, int partition, int64_t bytes);
 
-  TempDir directory_;
+  std::unique_ptr<TempDir> directory_;
+  std::string root_;
   int next_node_ = 1;
 };
 
