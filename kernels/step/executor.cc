@@ -49,6 +49,7 @@ void Executor::RunSteadyStep() { RunSection(program_.steady_step, program_.code.
 
 void Executor::RunSection(size_t begin, size_t end) {
   for (position_ = begin; position_ < end; ++position_) {
+    if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) throw Cancelled();
     std::visit([this](const auto& instruction) { Execute(instruction); },
                program_.code[position_]);
   }

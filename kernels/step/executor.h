@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,9 +20,6 @@ namespace hbmtune::step {
 struct ExecutorOptions {
   // Freed device memory becomes NaN's, so that a read after free cannot go unnoticed.
   bool poison = false;
-  // Pinned memory that may be used, 0 for what the Program needs. It is one pool, taken up front;
-  // a pool that is too small is refused by the constructor (std::invalid_argument).
-  int64_t pool_bytes = 0;
 };
 
 // Most bytes that were allocated while a phase ran.
@@ -41,6 +40,12 @@ struct MemoryPeaks {
 using FeedFn =
     std::function<void(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens)>;
 
+// Thrown at the next instruction after the flag of set_cancel was set.
+class Cancelled : public std::exception {
+ public:
+  const char* what() const noexcept override { return "cancelled"; }
+};
+
 // Walks a Program on a device: the same allocations in the same order on each. One thread.
 // Program and device must outlive the executor.
 class Executor {
@@ -53,6 +58,7 @@ class Executor {
 
   // Who fills the micro-batches; without one they stay as allocated.
   void set_feed(FeedFn feed) { feed_ = std::move(feed); }
+  void set_cancel(const std::atomic<bool>* cancel) { cancel_ = cancel; }
   // Told of every phase as it begins.
   void set_on_phase(std::function<void(PhaseKind)> on_phase) { on_phase_ = std::move(on_phase); }
 
@@ -110,6 +116,7 @@ class Executor {
   ExecutorOptions options_;
   memory::CachingAllocator allocator_;
   FeedFn feed_;
+  const std::atomic<bool>* cancel_ = nullptr;
   std::function<void(PhaseKind)> on_phase_;
 
   std::vector<Slot> slots_;       // by storage

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+#include "kernels/program/program.h"
+
+namespace hbmtune::lowering {
+
+// What the workload leaves open; speed and memory do not depend on the numbers.
+struct OptimizerSettings {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double momentum = 0.9;  // SGD
+};
+
+struct FusedOptions {
+  OptimizerSettings optimizer;
+  int64_t rank = 0;
+  // Gradients live from setup on as NAME.grad, and can be read after a step.
+  bool keep_gradients = false;
+};
+
+// This stack's own training step at its best, as a Program. The steady step is one optimizer step
+// of config.grad_accum micro-batches. Named state: NAME.exp_avg, NAME.exp_avg_sq, NAME.master,
+// `loss` (mean over the micro-batches), `control` (ops/grad_norm), `step`; `loss_scale` with fp16,
+// `random` where the model drops out.
+// Throws std::invalid_argument with one sentence for what does not fit together.
+Program LowerFused(const Workload& workload, const TrainConfig& config,
+                   const FusedOptions& options = {});
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <utility>
+
+#include "kernels/lowering/fused/parameters.h"
+
+// What the functions of the fused lowering share. Each function runs ops through the tape,
+// and attaches one node with a hand-fused backward pass; gradients of parameters go straight into
+// .grad, so its node returns them empty.
+namespace hbmtune::lowering {
+
+struct Context {
+  Tape& tape;
+  const Workload& workload;
+  const TrainConfig& config;
+  Parameters& parameters;
+  Dtype compute;        // of products and activations
+  int64_t batch = 0;    // sequences of the micro-batch
+  int64_t tokens = 0;   // of one sequence
+  Tensor cos = {}, sin = {};  // rotary tables [tokens, head_dim / 2] fp32
+  Tensor random = {};     // generator [2] int64, if the model drops out
+  Tensor loss_scale = {}; // [1] fp32, with fp16
+  // In a recomputation the last product of a segment is not needed: only its graph is.
+  bool skip_output = false;
+
+  const ModelSpec& model() const { return workload.model; }
+  int64_t rows() const { return batch * tokens; }
+};
+
+// `x` itself, or a copy in `dtype`.
+Tensor Cast(Context& context, const Tensor& x, Dtype dtype);
+Tensor Activation(Context& context, Dtype dtype, const Dims& shape);
+// The key of the next dropout (ops/random_key): saved, it replays it.
+Tensor RandomKey(Context& context);
+
+// Sets a variable for as long as it lives.
+template <class T>
+class Scoped {
+ public:
+  Scoped(T& variable, T value) : variable_(variable), before_(std::move(variable)) {
+    variable_ = std::move(value);
+  }
+  ~Scoped() { variable_ = std::move(before_); }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+}  // namespace hbmtune::lowering

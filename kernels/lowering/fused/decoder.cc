@@ -1,0 +1,142 @@
+#include "kernels/lowering/fused/decoder.h"
+
+#include <algorithm>
+
+#include "kernels/lowering/fused/attention.h"
+#include "kernels/lowering/fused/checkpoint.h"
+#include "kernels/lowering/fused/layer.h"
+#include "kernels/lowering/fused/norm.h"
+#include "kernels/ops/embedding/embedding.h"
+#include "kernels/ops/positions/positions.h"
+#include "kernels/ops/rotary/rotary.h"
+
+namespace hbmtune::lowering {
+namespace {
+
+struct ModelNames {
+  const char* embedding;
+  const char* positions;  // null: rotary
+  const char* layers;
+  const char* final_norm;
+};
+
+ModelNames NamesOf(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kFalcon:
+      return {"transformer.word_embeddings", nullptr, "transformer.h.", "transformer.ln_f"};
+    case Architecture::kGpt2:
+      return {"transformer.wte", "transformer.wpe", "transformer.h.", "transformer.ln_f"};
+    default:
+      return {"model.embed_tokens", nullptr, "model.layers.", "model.norm"};
+  }
+}
+
+// The residual stream that enters the first layer.
+Tensor Embed(Context& context, const ModelNames& names, const Tensor& token_ids) {
+  Tape& tape = context.tape;
+  Parameter& table = context.parameters.At(std::string(names.embedding) + ".weight");
+  Parameter* positions =
+      names.positions == nullptr
+          ? nullptr
+          : &context.parameters.At(std::string(names.positions) + ".weight");
+  const int64_t hidden = context.model().hidden;
+  Tensor x = Activation(context, context.compute, {context.rows(), hidden});
+  const Dims sequence{context.batch, context.tokens, hidden};
+  const Dims ids{context.rows()};
+  tape.Run(ops::kEmbedding, {tape.ViewOf(token_ids, ids, {1}), table.weight}, {x});
+  std::vector<Tensor> inputs{table.weight};
+  context.parameters.Use(table);
+  if (positions != nullptr) {
+    Tensor view = tape.ViewOf(x, sequence, DenseStrides(sequence));
+    tape.Run(ops::kPositions, {view, positions->weight}, {view});
+    inputs.push_back(positions->weight);
+    context.parameters.Use(*positions);
+  }
+  auto backward = [&context, &table, positions, ids, sequence,
+                   token_ids = tape.Detach(token_ids)](std::vector<Tensor> grads) {
+    Tensor dx = std::move(grads[0]);
+    Tape& tape = context.tape;
+    if (positions != nullptr) {
+      GradientSlot slot = context.parameters.Gradient(*positions);
+      tape.Run(ops::kPositionsBackward, {tape.ViewOf(dx, sequence, DenseStrides(sequence))},
+               {slot.tensor}, Attrs::Of(ops::PositionsBackwardAttrs{slot.accumulate}));
+      context.parameters.Done(*positions);
+    }
+    GradientSlot slot = context.parameters.Gradient(table);
+    tape.Run(ops::kEmbeddingBackward, {dx, tape.ViewOf(token_ids, ids, {1})}, {slot.tensor},
+             Attrs::Of(ops::EmbeddingBackwardAttrs{slot.accumulate}));
+    context.parameters.Done(table);
+    return std::vector<Tensor>{};
+  };
+  std::vector<Tensor> outputs{std::move(x)};
+  tape.Attach("embedding", inputs, outputs, std::move(backward));
+  return Dropout(context, outputs[0], kEmbeddingDropout);
+}
+
+// Layers [begin, end) as one segment; only the very last product of a recomputation is skipped.
+Tensor Layers(Context& context, const ModelNames& names, Tensor x, int64_t begin, int64_t end) {
+  const bool skip = context.skip_output;
+  for (int64_t i = begin; i < end; ++i) {
+    Scoped last(context.skip_output, skip && i + 1 == end);
+    x = Layer(context, names.layers + std::to_string(i), std::move(x));
+  }
+  return x;
+}
+
+std::vector<Tensor> TrainableOf(Context& context, int64_t begin, int64_t end) {
+  std::vector<Tensor> weights;
+  for (const Parameter& parameter : context.parameters.all()) {
+    if (parameter.trainable && parameter.layer >= begin && parameter.layer < end) {
+      weights.push_back(parameter.weight);
+    }
+  }
+  return weights;
+}
+
+Tensor Stack(Context& context, const ModelNames& names, Tensor x) {
+  const int64_t layers = context.model().layers;
+  const int64_t every = context.config.checkpoint.every;
+  if (every == 0) return Layers(context, names, std::move(x), 0, layers);
+  for (int64_t begin = 0; begin < layers; begin += every) {
+    const int64_t end = std::min(begin + every, layers);
+    auto segment = [names, begin, end](Context& inner, const Tensor& input) {
+      return Layers(inner, names, input, begin, end);
+    };
+    x = Checkpoint(context, x, segment, TrainableOf(context, begin, end));
+  }
+  return x;
+}
+
+LinearLayer FindHead(Context& context, const ModelNames& names) {
+  LinearLayer head;
+  head.weight = context.parameters.Find("lm_head.weight");
+  if (head.weight == nullptr) {
+    head.weight = &context.parameters.At(std::string(names.embedding) + ".weight");
+  }
+  return head;
+}
+
+}  // namespace
+
+Tensor Decoder(Context& context, const Tensor& token_ids, const Targets& targets,
+               const Tensor& loss, bool first_micro_batch) {
+  const ModelNames names = NamesOf(context.model().architecture);
+  Tensor x = Stack(context, names, Embed(context, names, token_ids));
+  const Dtype dtype = context.config.fp32.final_norm ? Dtype::kF32 : context.compute;
+  Tensor normed = Norm(context, x, FindNorm(context, names.final_norm), dtype);
+  x = {};
+  context.tape.Phase(PhaseKind::kLoss);
+  return HeadLoss(context, normed, FindHead(context, names), targets, loss, first_micro_batch);
+}
+
+void MakeRotaryTables(Context& context) {
+  const ModelSpec& model = context.model();
+  if (model.architecture == Architecture::kGpt2) return;
+  const Dims shape{context.tokens, model.head_dim / 2};
+  context.cos = context.tape.Empty(Dtype::kF32, shape, Category::kWeights);
+  context.sin = context.tape.Empty(Dtype::kF32, shape, Category::kWeights);
+  context.tape.Run(ops::kRotaryTable, {}, {context.cos, context.sin},
+                   Attrs::Of(ops::RotaryTableAttrs{model.rope_theta, 0}));
+}
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,110 @@
+#include "kernels/lowering/fused/layer.h"
+
+#include "kernels/lowering/fused/attention.h"
+#include "kernels/lowering/fused/mlp.h"
+#include "kernels/lowering/fused/norm.h"
+
+namespace hbmtune::lowering {
+namespace {
+
+Dtype NormDtype(const Context& context) {
+  return context.config.fp32.norms ? Dtype::kF32 : context.compute;
+}
+
+bool IsGpt2(const Context& context) {
+  return context.model().architecture == Architecture::kGpt2;
+}
+
+std::vector<LinearLayer> FindAll(Context& context, const std::string& prefix,
+                                 std::initializer_list<const char*> names) {
+  std::vector<LinearLayer> layers;
+  for (const char* name : names) layers.push_back(FindLinear(context, prefix + name));
+  return layers;
+}
+
+// Falcon: attention and MLP read the norm of the same x; with two norms each its own.
+Tensor ParallelLayer(Context& context, const std::string& prefix, Tensor x) {
+  const bool two = context.model().separate_norms;
+  const LinearLayer qkv = FindLinear(context, prefix + ".self_attention.query_key_value");
+  const LinearLayer inner = FindLinear(context, prefix + ".mlp.dense_h_to_4h");
+  Tensor residual;
+  std::vector<Tensor> products;
+  if (two) {
+    auto normed = NormWithResidual(context, x,
+                                   {FindNorm(context, prefix + ".ln_attn"),
+                                    FindNorm(context, prefix + ".ln_mlp")},
+                                   NormDtype(context));
+    residual = std::move(normed[0]);
+    products.push_back(std::move(LinearGroup(context, normed[1], {qkv})[0]));
+    products.push_back(std::move(LinearGroup(context, normed[2], {inner})[0]));
+  } else {
+    auto normed = NormWithResidual(
+        context, x, {FindNorm(context, prefix + ".input_layernorm")}, NormDtype(context));
+    residual = std::move(normed[0]);
+    products = LinearGroup(context, normed[1], {qkv, inner});
+  }
+  x = {};
+  Tensor heads = Attention(context, {std::move(products[0])});
+  Tensor attended =
+      BranchEnd(context, heads, FindLinear(context, prefix + ".self_attention.dense"));
+  heads = {};
+  Tensor expanded = GeluDown(context, products[1],
+                             FindLinear(context, prefix + ".mlp.dense_4h_to_h"), false);
+  return AddResidual(context, residual,
+                     {Dropout(context, attended, kAttentionDropout),
+                      Dropout(context, expanded, kMlpDropout)});
+}
+
+}  // namespace
+
+Tensor AttentionBlock(Context& context, const std::string& prefix, Tensor x) {
+  const bool gpt2 = IsGpt2(context);
+  auto normed = NormWithResidual(
+      context, x, {FindNorm(context, prefix + (gpt2 ? ".ln_1" : ".input_layernorm"))},
+      NormDtype(context));
+  x = {};
+  std::vector<Tensor> products =
+      gpt2 ? LinearGroup(context, normed[1], FindAll(context, prefix, {".attn.c_attn"}))
+           : LinearGroup(context, normed[1],
+                         FindAll(context, prefix,
+                                 {".self_attn.q_proj", ".self_attn.k_proj",
+                                  ".self_attn.v_proj"}));
+  normed[1] = {};
+  Tensor heads = Attention(context, std::move(products));
+  Tensor branch = BranchEnd(
+      context, heads,
+      FindLinear(context, prefix + (gpt2 ? ".attn.c_proj" : ".self_attn.o_proj")));
+  heads = {};
+  return AddResidual(context, normed[0], {Dropout(context, branch, kAttentionDropout)});
+}
+
+Tensor MlpBlock(Context& context, const std::string& prefix, Tensor x) {
+  const bool gpt2 = IsGpt2(context);
+  auto normed = NormWithResidual(
+      context, x, {FindNorm(context, prefix + (gpt2 ? ".ln_2" : ".post_attention_layernorm"))},
+      NormDtype(context));
+  x = {};
+  Tensor branch;
+  if (gpt2) {
+    auto inner = LinearGroup(context, normed[1], FindAll(context, prefix, {".mlp.c_fc"}));
+    normed[1] = {};
+    branch = GeluDown(context, inner[0], FindLinear(context, prefix + ".mlp.c_proj"), true);
+  } else {
+    auto inner = LinearGroup(context, normed[1],
+                             FindAll(context, prefix, {".mlp.gate_proj", ".mlp.up_proj"}));
+    normed[1] = {};
+    branch = SiluDown(context, inner[0], inner[1],
+                      FindLinear(context, prefix + ".mlp.down_proj"));
+  }
+  return AddResidual(context, normed[0], {Dropout(context, branch, kMlpDropout)});
+}
+
+Tensor Layer(Context& context, const std::string& prefix, Tensor x) {
+  if (context.model().parallel_block) return ParallelLayer(context, prefix, std::move(x));
+  const bool skip = std::exchange(context.skip_output, false);
+  Tensor attended = AttentionBlock(context, prefix, std::move(x));
+  context.skip_output = skip;
+  return MlpBlock(context, prefix, std::move(attended));
+}
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/lowering/fused/context.h"
+
+namespace hbmtune::lowering {
+
+// A linear layer of the model with what hangs on it; null where it has none.
+struct LinearLayer {
+  Parameter* weight = nullptr;
+  Parameter* bias = nullptr;
+  Parameter* lora_a = nullptr;
+  Parameter* lora_b = nullptr;
+  int64_t site = 0;          // of the adapter's dropout, within the layer
+  bool weight_in_out = false;  // GPT-2 keeps [in, out]
+
+  bool trainable() const;
+  int64_t outputs() const;
+};
+
+// The layer whose weight is `prefix`.weight.
+LinearLayer FindLinear(Context& context, const std::string& prefix);
+
+// What the forward pass of one layer leaves for the backward pass, beside x.
+struct LinearSaved {
+  Tensor low_rank;  // A·x [rows, rank]
+  Tensor key;       // of the adapter's dropout
+};
+
+// y = x·Wᵀ + bias (+ adapter), not recorded: for use inside larger functions.
+Tensor LinearForward(Context& context, const LinearLayer& layer, const Tensor& x,
+                     LinearSaved& saved);
+// Gradients of the parameters from dy and x. Empty x is allowed when the layer is frozen.
+void LinearBackwardParameters(Context& context, const LinearLayer& layer, const Tensor& dy,
+                              const Tensor& x, const LinearSaved& saved);
+// dx = or += the layer's input gradient.
+void LinearBackwardInput(Context& context, const LinearLayer& layer, const Tensor& dy,
+                         const LinearSaved& saved, const Tensor& dx, bool accumulate);
+void UseLinear(Context& context, const LinearLayer& layer);
+void DoneLinear(Context& context, const LinearLayer& layer);
+// The tensors that a node over this layer depends on.
+void AppendParameters(const LinearLayer& layer, std::vector<Tensor>& inputs);
+
+// One or more layers over the same x, as one node: their input gradients are summed in place.
+std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
+                                const std::vector<LinearLayer>& layers);
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/program/tape.h"
+
+// PyTorch's operators on the Tape, with the allocations that its CUDA and ROCm kernels make and
+// the backward formulas of derivatives.yaml (2.15): what each node saves, in which order a node
+// computes its gradients (by the name of the argument), what is a view and what a copy.
+//
+// Lifetimes are Python's. An operator takes its tensors by value and lets go of them before it
+// returns, left to right, as the interpreter pops its stack; a caller moves what is a temporary
+// of the expression and copies what a variable goes on holding.
+namespace hbmtune::lowering {
+
+// What one node saved, or where a recomputation will put it (non-reentrant checkpointing).
+class Recomputation;
+struct SavedTensor {
+  Tensor tensor;
+  std::shared_ptr<Recomputation> recomputation;
+  size_t index = 0;
+};
+
+// The saved tensors of one checkpointed block: dropped in the forward pass, computed again when
+// the backward pass first asks for one of them (torch/utils/checkpoint.py, _checkpoint_hook).
+class Recomputation {
+ public:
+  explicit Recomputation(std::function<void()> run) : run_(std::move(run)) {}
+
+ private:
+  friend class Aten;
+  std::function<void()> run_;
+  size_t dropped_ = 0;        // by the forward pass
+  size_t recomputed_ = 0;
+  bool done_ = false;
+  std::vector<Tensor> tensors_;
+};
+
+// Ends a recomputation as soon as its last saved tensor is there.
+struct StopRecomputation {};
+
+class Aten {
+ public:
+  using Tensors = std::vector<Tensor>;
+  // Gradients of the outputs and what was saved (unpacked) → gradients of the inputs.
+  struct Backward {
+    Tensors& grads;
+    Tensors& saved;
+    uint32_t needed;  // bit i: the gradient of input i is wanted
+    bool needs(int input) const { return (needed >> input & 1u) != 0; }
+  };
+  using BackwardBody = std::function<Tensors(Backward&)>;
+
+  explicit Aten(Tape& tape) : tape_(tape) {}
+
+  Tape& tape() { return tape_; }
+  // Whom what is allocated from now on belongs to.
+  Category category() const { return category_; }
+  void set_category(Category category) { category_ = category; }
+
+  // --- storages ---------------------------------------------------------------------------------
+  Tensor New(Dtype dtype, const Dims& shape);
+  Tensor NewStrided(Dtype dtype, const Dims& shape, const Dims& strides);
+  Tensor Full(Dtype dtype, const Dims& shape, double value);
+  // What a kernel takes for itself, or what only masks and checks read: filled, never used.
+  Tensor Scratch(Dtype dtype, const Dims& shape) { return Full(dtype, shape, 0); }
+
+  // --- views ------------------------------------------------------------------------------------
+  Tensor View(Tensor x, const Dims& shape);        // throws std::logic_error if it is no view
+  Tensor UnsafeView(Tensor x, const Dims& shape);  // a view that does not hold its base
+  Tensor Reshape(Tensor x, const Dims& shape);     // a view or a copy
+  Tensor Transpose(Tensor x, int first, int second);
+  Tensor Slice(Tensor x, int dim, int64_t begin, int64_t end);
+  Tensor Unsqueeze(Tensor x, int dim);
+  Tensor Expand(Tensor x, const Dims& shape);
+  Tensor Contiguous(Tensor x);
+  Tensor Clone(Tensor x);
+
+  // --- elementwise --------------------------------------------------------------------------------
+  Tensor Add(Tensor a, Tensor b);
+  // Into a's memory, as x += y (bias of a product).
+  Tensor AddInPlace(Tensor a, Tensor b);
+  Tensor Mul(Tensor a, Tensor b);
+  Tensor AddScalar(Tensor a, double value);
+  Tensor MulScalar(Tensor a, double value);
+  Tensor DivScalar(Tensor a, double value);
+  Tensor Neg(Tensor a);
+  Tensor Pow(Tensor a, double exponent);
+  Tensor Rsqrt(Tensor a);
+  Tensor Tanh(Tensor a);
+  Tensor Silu(Tensor a);
+  Tensor Gelu(Tensor a);
+  Tensor To(Tensor a, Dtype dtype);  // itself if it already is
+  Tensor Dropout(Tensor a, double probability);
+
+  // --- reductions, layouts --------------------------------------------------------------------
+  Tensor MeanLast(Tensor a);                   // keeps the dimension
+  Tensor CatLast(Tensor a, Tensor b);
+  Tensor Softmax(Tensor a, Dtype dtype);       // over the last dimension, computed in dtype
+  Tensor LayerNorm(Tensor x, Tensor weight, Tensor bias, double eps);
+  Tensor Embedding(Tensor ids, Tensor weight);
+  // Mean cross-entropy of [N, V] logits over [N] targets.
+  Tensor CrossEntropy(Tensor logits, Tensor targets);
+
+  // --- products -----------------------------------------------------------------------------------
+  Tensor Linear(Tensor x, const Tensor& weight, const Tensor& bias = {});
+  // addmm(bias, x, weight) with weight [in, out], for [N, in] (GPT-2's Conv1D).
+  Tensor Addmm(Tensor bias, Tensor x, Tensor weight);
+  Tensor Matmul(Tensor a, Tensor b);  // [B, H, M, K] × [B, H, K, N]
+
+  struct Attention {
+    double scale = 1;
+    double dropout = 0;
+    bool causal = true;
+  };
+  // scaled_dot_product_attention of [B, H, S, D], K and V with their own heads; the flash kernel
+  // for 16 bit, the memory-efficient one for fp32, as PyTorch chooses without a mask.
+  Tensor Sdpa(Tensor query, Tensor key, Tensor value, const Attention& attention);
+
+  // --- autocast -------------------------------------------------------------------------------
+  void EnterAutocast(std::optional<Dtype> dtype);
+  void ExitAutocast();  // drops the cache of the outermost context
+  std::optional<Dtype> autocast() const { return autocast_; }
+
+  // --- checkpointing --------------------------------------------------------------------------
+  // Runs `block` on `input` without keeping what its nodes save; see Recomputation.
+  Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant);
+
+  // One seed for each dropout; a recomputation replays those of its forward pass.
+  int64_t NextSeed() { return next_seed_++; }
+
+ private:
+  struct Node {
+    std::string_view name;
+    std::vector<SavedTensor> saved;
+    uint32_t needed = 0;
+    bool recorded() const { return needed != 0; }
+    bool needs(int input) const { return (needed >> input & 1u) != 0; }
+  };
+  // Before the kernel runs: which gradients will be wanted.
+  Node Record(std::string_view name, std::initializer_list<const Tensor*> inputs);
+  void Save(Node& node, const Tensor& tensor);
+  // After it: makes `out` a result of the node.
+  void Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tensor& out,
+              BackwardBody body);
+  Tensors Unpack(const std::vector<SavedTensor>& saved);
+  Tensors RunBackward(Tensors& grads, const std::vector<SavedTensor>& saved, uint32_t needed,
+                      const BackwardBody& body);
+  // What the engine does to a gradient that a node returns: sums it to the input's shape, casts it.
+  Tensor Validate(Tensor gradient, const Dims& shape, Dtype dtype);
+
+  Tensor Pointwise(const OpKind& op, const Tensor& a, const Tensor& b, Dtype dtype,
+                   double scalar = 0);
+  Tensor CastForProduct(const Tensor& tensor);
+  Tensor CastToFp32(Tensor tensor);
+  Tensor SumTo(const Tensor& x, const Dims& shape);
+  Tensor ReshapeNoGrad(const Tensor& x, const Dims& shape);
+  Tensor Mm(Tensor x, Tensor weight_t);
+  Tensor Bmm(Tensor a, Tensor b);
+  Tensors FlashBackward(Backward& b, const Attention& attention);
+  Tensors EfficientBackward(Backward& b, const Attention& attention);
+
+  Tape& tape_;
+  Category category_ = Category::kActivations;
+  std::optional<Dtype> autocast_;
+  int autocast_depth_ = 0;
+  std::vector<std::pair<StorageId, Tensor>> cast_cache_;  // oldest first
+  int64_t next_seed_ = 0;
+  std::shared_ptr<Recomputation> dropping_;    // the block whose forward pass runs
+  std::shared_ptr<Recomputation> recomputing_;  // the block that is computed again
+};
+
+// Strides under which a tensor of these strides is seen as `to`; nothing if it cannot be.
+std::optional<Dims> ViewStrides(const Dims& shape, const Dims& strides, const Dims& to);
+// Shape to which both broadcast.
+Dims BroadcastShape(const Dims& a, const Dims& b);
+// Strides of an elementwise result, as TensorIterator lays it out (inputs in order, `b` optional).
+Dims ResultStrides(const Dims& shape, const Tensor& a, const Tensor* b);
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <stdexcept>
+
+#include "kernels/lowering/hf/aten.h"
+#include "kernels/ops/aten_pointwise/aten_pointwise.h"
+#include "kernels/ops/aten_reduce/aten_reduce.h"
+#include "kernels/ops/copy/copy.h"
+
+// Recording of nodes, autocast and checkpointing: what stands around every operator.
+namespace hbmtune::lowering {
+
+// --- storages -----------------------------------------------------------------------------------
+
+Tensor Aten::New(Dtype dtype, const Dims& shape) { return tape_.Empty(dtype, shape, category_); }
+
+Tensor Aten::NewStrided(Dtype dtype, const Dims& shape, const Dims& strides) {
+  Tensor dense = New(dtype, shape);
+  if (strides == dense.strides()) return dense;
+  return tape_.ViewOf(dense, shape, strides);
+}
+
+Tensor Aten::Full(Dtype dtype, const Dims& shape, double value) {
+  return tape_.Full(dtype, shape, value, category_);
+}
+
+// --- nodes --------------------------------------------------------------------------------------
+
+Aten::Node Aten::Record(std::string_view name, std::initializer_list<const Tensor*> inputs) {
+  Node node;
+  node.name = name;
+  if (!tape_.grad_enabled()) return node;
+  uint32_t bit = 1;
+  for (const Tensor* input : inputs) {
+    if (*input && input->requires_grad()) node.needed |= bit;
+    bit <<= 1;
+  }
+  return node;
+}
+
+void Aten::Save(Node& node, const Tensor& tensor) {
+  if (!node.recorded()) return;
+  SavedTensor saved;
+  if (tensor && dropping_) {
+    saved.recomputation = dropping_;
+    saved.index = dropping_->dropped_++;
+  } else if (tensor) {
+    saved.tensor = tape_.Detach(tensor);
+    if (recomputing_) {
+      recomputing_->tensors_.push_back(saved.tensor);
+      if (++recomputing_->recomputed_ == recomputing_->dropped_) throw StopRecomputation{};
+    }
+  }
+  node.saved.push_back(std::move(saved));
+}
+
+void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tensor& out,
+                  BackwardBody body) {
+  if (!node.recorded()) return;
+  struct Meta {
+    Dims shape;
+    Dtype dtype = Dtype::kF32;
+  };
+  std::vector<Meta> metas;
+  std::vector<Tensor> edges;
+  for (const Tensor* input : inputs) {
+    edges.push_back(*input);
+    metas.push_back(*input ? Meta{input->shape(), input->dtype()} : Meta{});
+  }
+  tape_.Attach(node.name, edges, std::span(&out, 1),
+               [this, metas = std::move(metas), saved = std::move(node.saved),
+                needed = node.needed, category = category_,
+                body = std::move(body)](std::vector<Tensor> grads) {
+                 const Category before = category_;
+                 category_ = category;
+                 Tensors out = RunBackward(grads, saved, needed, body);
+                 for (size_t i = 0; i < out.size(); ++i) {
+                   if (out[i]) out[i] = Validate(std::move(out[i]), metas[i].shape, metas[i].dtype);
+                 }
+                 category_ = before;
+                 return out;
+               });
+}
+
+// Locals of the node's code die in reverse order when it returns.
+Aten::Tensors Aten::RunBackward(Tensors& grads, const std::vector<SavedTensor>& saved,
+                                uint32_t needed, const BackwardBody& body) {
+  Tensors unpacked = Unpack(saved);
+  Backward backward{grads, unpacked, needed};
+  Tensors out = body(backward);
+  while (!unpacked.empty()) unpacked.pop_back();
+  return out;
+}
+
+Aten::Tensors Aten::Unpack(const std::vector<SavedTensor>& saved) {
+  Tensors tensors;
+  tensors.reserve(saved.size());
+  for (const SavedTensor& s : saved) {
+    if (!s.recomputation) {
+      tensors.push_back(s.tensor);
+      continue;
+    }
+    Recomputation& block = *s.recomputation;
+    if (!block.done_) {
+      auto outer = std::exchange(recomputing_, s.recomputation);
+      const bool grad_mode = tape_.grad_enabled();
+      tape_.set_grad_enabled(true);
+      try {
+        block.run_();
+      } catch (const StopRecomputation&) {
+      }
+      tape_.set_grad_enabled(grad_mode);
+      recomputing_ = std::move(outer);
+      block.run_ = nullptr;
+      block.done_ = true;
+    }
+    tensors.push_back(std::move(block.tensors_[s.index]));
+  }
+  return tensors;
+}
+
+Tensor Aten::SumTo(const Tensor& x, const Dims& shape) {
+  Tensor sum = New(x.dtype(), shape);
+  tape_.Run(ops::kAtenSum, {x}, {sum}, Attrs::Of(ops::AtenSumAttrs{}));
+  return sum;
+}
+
+// engine.cpp, validate_outputs.
+Tensor Aten::Validate(Tensor gradient, const Dims& shape, Dtype dtype) {
+  if (gradient.shape() != shape) {
+    Tensor sum = SumTo(gradient, shape);
+    gradient = std::move(sum);
+  }
+  if (gradient.dtype() != dtype) {
+    Tensor cast = NewStrided(dtype, shape, ResultStrides(shape, gradient, nullptr));
+    tape_.Run(ops::kCopy, {gradient}, {cast});
+    gradient = std::move(cast);
+  }
+  return gradient;
+}
+
+// --- autocast -----------------------------------------------------------------------------------
+
+void Aten::EnterAutocast(std::optional<Dtype> dtype) {
+  autocast_ = dtype;
+  ++autocast_depth_;
+}
+
+void Aten::ExitAutocast() {
+  autocast_.reset();
+  if (--autocast_depth_ > 0) return;
+  // The recorder sorts these frees by age: PyTorch's cache is a hash map by address.
+  for (auto& [storage, cast] : cast_cache_) cast = {};
+  cast_cache_.clear();
+}
+
+// autocast_mode.cpp, cached_cast: only fp32 leaves that want a gradient are kept.
+Tensor Aten::CastForProduct(const Tensor& tensor) {
+  if (!autocast_ || !tensor || tensor.dtype() == *autocast_) return tensor;
+  if (tensor.dtype() != Dtype::kF32 && !IsHalf(tensor.dtype())) return tensor;
+  const bool cacheable =
+      tensor.dtype() == Dtype::kF32 && tensor.is_leaf() && tensor.requires_grad();
+  if (!cacheable) return To(tensor, *autocast_);
+  for (auto& [storage, cast] : cast_cache_) {
+    if (storage == tensor.storage()) return cast;
+  }
+  Tensor cast = To(tensor, *autocast_);
+  cast_cache_.emplace_back(tensor.storage(), cast);
+  return cast;
+}
+
+Tensor Aten::CastToFp32(Tensor tensor) {
+  if (!autocast_ || !IsHalf(tensor.dtype())) return tensor;
+  return To(std::move(tensor), Dtype::kF32);
+}
+
+// --- checkpointing --------------------------------------------------------------------------
+
+Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant) {
+  const int64_t seed = next_seed_;
+  const std::optional<Dtype> autocast = autocast_;
+  // Forward state of the block, to be repeated when it runs again.
+  auto again = [this, seed, autocast, block](Tensor x) {
+    const int64_t now = std::exchange(next_seed_, seed);
+    EnterAutocast(autocast);
+    Tensor out;
+    try {
+      out = block(std::move(x));
+    } catch (...) {
+      ExitAutocast();
+      next_seed_ = now;
+      throw;
+    }
+    ExitAutocast();
+    next_seed_ = now;
+    return out;
+  };
+  if (!reentrant) {
+    auto outer = std::exchange(
+        dropping_, std::make_shared<Recomputation>([again, input] { again(input); }));
+    Tensor out = block(std::move(input));
+    dropping_ = std::move(outer);
+    return out;
+  }
+  Node node = Record("CheckpointFunctionBackward", {&input});
+  Save(node, input);
+  const bool trainable = input.requires_grad();
+  Tensor out;
+  {
+    NoGrad guard(tape_);
+    out = block(input);
+  }
+  Finish(std::move(node), {&input}, out, [this, again, trainable](Backward& b) {
+    Tensor detached = tape_.Detach(b.saved[0]);
+    detached.set_requires_grad(trainable);
+    tape_.set_grad_enabled(true);
+    Tensor out = again(detached);
+    tape_.set_grad_enabled(false);
+    tape_.Backward({out}, {b.grads[0]});
+    out = {};
+    Tensors grads{detached.grad()};
+    detached.set_grad({});
+    return grads;
+  });
+  return out;
+}
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace hbmtune::probe {
+
+// Appends one line to the file in one write, so that lines of concurrent probes do not mix.
+// Nothing for an empty path; a file that cannot be written is a line on stderr, not a failure.
+void AppendLine(const std::string& path, const std::string& line);
+
+}  // namespace hbmtune::probe

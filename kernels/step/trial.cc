@@ -1,0 +1,199 @@
+#include "kernels/step/trial.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <vector>
+
+#include "kernels/core/error.h"
+#include "kernels/device/host/host_device.h"
+#include "kernels/step/executor.h"
+#include "kernels/step/not_finite.h"
+#include "kernels/step/weights.h"
+
+namespace hbmtune::step {
+namespace {
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Of the median, as if step times were normal: 1.2533 σ / √n.
+double MedianStderr(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double n = static_cast<double>(values.size());
+  double mean = 0;
+  for (double value : values) mean += value / n;
+  double squares = 0;
+  for (double value : values) squares += (value - mean) * (value - mean);
+  return 1.2533 * std::sqrt(squares / (n - 1) / n);
+}
+
+// One run, from the Program to the figures. Measurement fields are filled as they become known,
+// so that a trial that fails reports what it had reached.
+class Trial {
+ public:
+  Trial(const TrialRequest& request, const TrialEvents& events, Measurement& measurement)
+      : request_(request), events_(events), measurement_(measurement) {}
+
+  void Run() {
+    if (request_.threads > 0) omp_set_num_threads(static_cast<int>(request_.threads));
+    lowering::FusedOptions options;
+    options.optimizer = request_.optimizer;
+    options.rank = request_.rank;
+    const Program program = lowering::LowerFused(request_.workload, request_.config, options);
+    device::HostDeviceOptions device_options;
+    device_options.memory_bytes = request_.memory_bytes;
+    device_options.copy_bytes_per_second = request_.copy_bytes_per_second;
+    device::HostDevice device(device_options);
+    if (events_.on_started) events_.on_started(request_.memory_bytes);
+    Executor executor(program, device,
+                      memory::AllocatorConfig::From(request_.config.allocator),
+                      {.poison = request_.poison});
+    try {
+      RunSteps(program, executor);
+    } catch (...) {
+      NotePeaks(executor);
+      throw;
+    }
+    NotePeaks(executor);
+  }
+
+ private:
+  void RunSteps(const Program& program, Executor& executor) {
+    auto data = request_.data;
+    if (data == nullptr) {
+      data = SyntheticTokens(request_.seed, request_.rank, request_.workload.model.vocab);
+    }
+    executor.set_cancel(events_.cancel);
+    executor.set_feed([&](int64_t* ids, int64_t* labels, int64_t rows, int64_t tokens) {
+      data->Fill(ids, labels, rows, tokens);
+    });
+    executor.RunSetup();
+    InitialiseWeights(executor, program, request_.workload, request_.seed);
+    const int64_t warmup = std::max<int64_t>(request_.warmup_steps, 1);
+    double spent = 0;
+    for (int64_t i = 0; !Enough(i - warmup, spent); ++i) {
+      const double seconds = Step(program, executor, i);
+      if (i < warmup) continue;
+      spent += seconds;
+      seconds_.push_back(seconds);
+      NoteSpeed();
+    }
+  }
+
+  bool Enough(int64_t timed, double spent) const {
+    if (timed < std::max<int64_t>(request_.min_steps, 1)) return false;
+    return timed >= request_.max_steps || spent >= request_.step_budget_seconds;
+  }
+
+  double Step(const Program& program, Executor& executor, int64_t index) {
+    const double begin = executor.device().Seconds();
+    if (index == 0) {
+      executor.RunFirstStep();
+    } else {
+      executor.RunSteadyStep();
+    }
+    executor.device().Synchronize();
+    const double seconds = executor.device().Seconds() - begin;
+    Report(program, executor, index, seconds);
+    const int64_t every = request_.config.cleanup_every_steps;
+    if (every > 0 && (index + 1) % every == 0) executor.allocator().EmptyCache();
+    return seconds;
+  }
+
+  void Report(const Program& program, Executor& executor, int64_t index, double seconds) {
+    StepReport report;
+    report.index = index;
+    report.seconds = seconds;
+    report.loss = executor.scalar(ScalarSlot::kLoss).value_or(0);
+    report.grad_norm = executor.scalar(ScalarSlot::kGradNorm).value_or(0);
+    report.overflow = executor.scalar(ScalarSlot::kFoundInf).value_or(0) != 0;
+    if (index == 0) measurement_.first_loss = report.loss;
+    measurement_.last_loss = report.loss;
+    const MemoryPeaks& peaks = executor.Peaks();
+    report.allocated_bytes = executor.allocator().allocated_bytes();
+    report.reserved_bytes = executor.allocator().reserved_bytes();
+    report.peak_allocated_bytes = peaks.allocated_bytes;
+    report.peak_reserved_bytes = peaks.reserved_bytes;
+    if (events_.on_step) events_.on_step(report);
+    if (report.overflow && request_.config.compute_dtype == Dtype::kF16 &&
+        std::isfinite(report.loss)) {
+      ++measurement_.overflow_steps;
+    } else if (report.overflow || !std::isfinite(report.loss)) {
+      throw NotFinite(DescribeNotFinite(program, executor, request_.workload, index));
+    }
+  }
+
+  void NoteSpeed() {
+    const TrainConfig& config = request_.config;
+    measurement_.steps = static_cast<int64_t>(seconds_.size());
+    measurement_.step_seconds = Median(seconds_);
+    measurement_.step_seconds_stderr = MedianStderr(seconds_);
+    const double tokens = static_cast<double>(config.micro_batch * config.grad_accum *
+                                              request_.workload.world_size *
+                                              request_.workload.seq_len);
+    measurement_.tokens_per_second = tokens / measurement_.step_seconds;
+  }
+
+  void NotePeaks(Executor& executor) {
+    const MemoryPeaks& peaks = executor.Peaks();
+    measurement_.peak_allocated_bytes = peaks.allocated_bytes;
+    measurement_.peak_reserved_bytes = peaks.reserved_bytes;
+    measurement_.peak_used_bytes = peaks.reserved_bytes;
+    measurement_.peak_phase = Name(peaks.phase);
+    measurement_.breakdown = peaks.breakdown;
+    measurement_.host_bytes = executor.device().pinned_bytes();
+  }
+
+  const TrialRequest& request_;
+  const TrialEvents& events_;
+  Measurement& measurement_;
+  std::vector<double> seconds_;
+};
+
+void NoteShortage(const OutOfMemory& error, Measurement& measurement) {
+  const MemoryShortage& shortage = error.shortage();
+  measurement.outcome = Outcome::kOutOfMemory;
+  measurement.message = error.what();
+  measurement.requested_bytes = shortage.requested_bytes;
+  measurement.free_bytes = shortage.free_bytes;
+  measurement.reserved_bytes = shortage.reserved_bytes;
+  measurement.allocated_bytes = shortage.allocated_bytes;
+  measurement.phase = error.phase();
+  measurement.op = error.op();
+}
+
+}  // namespace
+
+Measurement RunTrial(const TrialRequest& request, const TrialEvents& events) {
+  Measurement measurement;
+  measurement.capacity_bytes = request.memory_bytes;
+  auto end = [&](Outcome outcome, const std::string& message) {
+    measurement.outcome = outcome;
+    measurement.message = message;
+  };
+  try {
+    Trial(request, events, measurement).Run();
+  } catch (const OutOfMemory& error) {
+    NoteShortage(error, measurement);
+  } catch (const NotFinite& error) {
+    end(Outcome::kNotFinite, error.what());
+  } catch (const Cancelled&) {
+    end(Outcome::kCancelled, "cancelled after " + std::to_string(measurement.steps) +
+                                 " timed steps");
+  } catch (const DeviceError& error) {
+    end(Outcome::kDeviceLost, error.what());
+  } catch (const std::invalid_argument& error) {
+    end(Outcome::kInvalid, error.what());
+  } catch (const std::bad_alloc&) {
+    end(Outcome::kCrashed, "the host has no memory left beside the device's budget");
+  }
+  return measurement;
+}
+
+}  // namespace hbmtune::step
