@@ -74,7 +74,8 @@ TEST_F(Smi, EndsAHelperThatWedges) {
   clock_.skipped = absl::Seconds(11);
   EXPECT_EQ(helper->Sample().status().code(), absl::StatusCode::kDeadlineExceeded);
   clock_.skipped += absl::Seconds(11);
-  EXPECT_EQ(helper->Sample().status().code(), absl::StatusCode::kUnavailable) << "the pause doubled";
+  EXPECT_EQ(helper->Sample().status().code(), absl::StatusCode::kUnavailable)
+      << "the pause doubled";
 }
 
 TEST_F(Smi, SurvivesAHelperThatAborts) {
