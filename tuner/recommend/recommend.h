@@ -1,16 +1,14 @@
 #pragma once
 
-#include <absl/status/statusor.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/visit.h"
-#include "tuner/search/designer.h"
 #include "tuner/search/history.h"
 #include "tuner/space/space.h"
 
@@ -101,19 +99,13 @@ struct Shortfall {
   }
 };
 
-// Estimates every setting at the smallest micro-batch. Hints vary one tunable of the least config
-// beyond the pins as far as the framework allows, and the world size where it has ZeRO.
-// `estimate` must answer for any workload, since a hint may add ranks.
+// Estimates every setting at the smallest micro-batch and takes the least. Hints change one tunable
+// of it, pins aside, as far as the framework allows (and what that change demands of others), or
+// the ranks where ZeRO spreads them. `estimate` must answer for any workload, since a hint may add
+// ranks. Fails if no setting can be estimated.
 using WorkloadEstimator =
     std::function<absl::StatusOr<Estimate>(const Workload&, const TrainConfig&)>;
 absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts& device,
                                            const WorkloadEstimator& estimate);
-
-// "micro-batch 4 × 8, checkpoint every layer, zero.stage 2": the fields of `config` that differ
-// from `from`, in people's words.
-std::string Differences(const TrainConfig& from, const TrainConfig& config);
-
-// "micro-batch 2 × accumulation 16, checkpoint every layer, bf16-amp, ZeRO 2": for people.
-std::string Describe(Framework framework, const TrainConfig& config);
 
 }  // namespace hbmtune::tuner

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
 
-#include <absl/status/statusor.h>
-
+#include "absl/status/statusor.h"
+#include "kernels/core/json.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
 
@@ -33,12 +32,15 @@ using Estimator = std::function<absl::StatusOr<Estimate>(const TrainConfig&)>;
 bool Fitted(const Trial& trial);
 // Ended for want of memory: measured, or on a modelled device estimated not to fit.
 bool RanOutOfMemory(const Trial& trial);
+// Ended in any other way than these two or a cancellation: not to be tried again.
+bool Failed(const Trial& trial);
 // Of the measurement, else of the estimate; 0 if it did not fit.
 double TokensPerSecond(const Trial& trial);
 int64_t PeakUsedBytes(const Trial& trial);
 
-// True if a config that ran out of memory shows that `other` must too: the same but for a larger
-// micro-batch, less recomputation, less offload or a lower ZeRO stage.
+// True if a config that ran out of memory shows that `other` must too: the same but for a micro-
+// batch as large or larger, no recomputation instead of some, no offload instead of some.
+// (ZeRO stages are not ordered: stage 3 has needed more than stage 2, DeepSpeed issue 4305.)
 bool RulesOut(const TrainConfig& out_of_memory, const TrainConfig& other);
 
 }  // namespace hbmtune::tuner

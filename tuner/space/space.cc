@@ -70,6 +70,13 @@ std::vector<int64_t> Grid(const std::vector<int64_t>& all) {
   return grid.empty() ? all : grid;
 }
 
+// True if a pin demands of the axis what only a config in which it applies can have.
+bool ForbidsAbsence(const Pins& pins, const Axis& axis, const TrainConfig& config) {
+  if (IsDetail(axis.path) || pins.find(axis.path) == pins.end()) return false;
+  return std::find(axis.values.begin(), axis.values.end(), *GetField(config, axis.path)) ==
+         axis.values.end();
+}
+
 // Depth-first over the axes. Where an axis does not apply, its field keeps the base's value, unless
 // a pin forbids that.
 class Walker {
@@ -86,7 +93,7 @@ class Walker {
     if (depth == axes_.size()) return visit_(config);
     const Axis& axis = axes_[depth];
     if (!Applies(axis.path, workload_, config)) {
-      if (ForbidsAbsence(axis, config)) return true;
+      if (ForbidsAbsence(pins_, axis, config)) return true;
       return Descend(depth + 1, config);
     }
     for (const Json& value : axis.values) {
@@ -96,12 +103,6 @@ class Walker {
       if (axis.refines && !refine_) break;
     }
     return true;
-  }
-
-  bool ForbidsAbsence(const Axis& axis, const TrainConfig& config) const {
-    if (IsDetail(axis.path) || pins_.find(axis.path) == pins_.end()) return false;
-    return std::find(axis.values.begin(), axis.values.end(), *GetField(config, axis.path)) ==
-           axis.values.end();
   }
 
   const Workload& workload_;
@@ -205,6 +206,22 @@ void Space::ForEach(const std::function<bool(const TrainConfig&)>& visit) const 
          return std::all_of(grid.begin(), grid.end(),
                             [&](int64_t m) { return visit(WithMicroBatch(setting, m)); });
        });
+}
+
+std::optional<TrainConfig> Space::Sample(std::mt19937_64& random) const {
+  auto pick = [&](const auto& values) -> const auto& { return values[random() % values.size()]; };
+  const std::vector<int64_t> grid = Grid(micro_batches_);
+  TrainConfig config = WithMicroBatch(base_, pick(grid));
+  for (const Axis& axis : axes_) {
+    const Json& value = pick(axis.values);  // drawn even where void: later draws do not shift
+    if (Applies(axis.path, workload_, config)) {
+      SetAxis(axis.path, value, workload_.framework, config);
+    } else if (ForbidsAbsence(pins_, axis, config)) {
+      return std::nullopt;
+    }
+  }
+  if (!Validate(workload_, config).ok()) return std::nullopt;
+  return config;
 }
 
 int64_t Space::Count() const {

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <absl/status/status.h>
-#include <absl/status/statusor.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/core/json.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
@@ -69,6 +70,10 @@ class Space {
   // Every legal config: all axes, and micro-batches on the grid 1, 2, 3, 4, 6, 8, 12, 16, … where
   // no global batch limits them. Stops early when `visit` returns false.
   void ForEach(const std::function<bool(const TrainConfig&)>& visit) const;
+
+  // A config drawn value by value along the axes, micro-batch from the grid of ForEach. Nothing if
+  // the draw is not legal: draw again. The same generator state gives the same config anywhere.
+  std::optional<TrainConfig> Sample(std::mt19937_64& random) const;
 
   // How many configs ForEach visits.
   int64_t Count() const;

@@ -1,0 +1,138 @@
+#include "tuner/search/arm.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hbmtune::tuner {
+
+std::string SettingKey(const Space& space, const TrainConfig& config) {
+  return ToJson(space.WithMicroBatch(config, space.micro_batches().front())).dump();
+}
+
+const Estimate* EstimateCache::Find(const TrainConfig& config) {
+  if (!estimator_) return nullptr;
+  std::string key = ToJson(config).dump();
+  auto found = answers_.find(key);
+  if (found == answers_.end()) {
+    absl::StatusOr<Estimate> estimate = estimator_(config);
+    std::optional<Estimate> answer;
+    if (estimate.ok()) answer = *std::move(estimate);
+    found = answers_.emplace(std::move(key), std::move(answer)).first;
+  }
+  return found->second ? &*found->second : nullptr;
+}
+
+int64_t AtMost(const std::vector<int64_t>& micro_batches, int64_t value) {
+  auto above = std::upper_bound(micro_batches.begin(), micro_batches.end(), value);
+  return above == micro_batches.begin() ? 0 : *std::prev(above);
+}
+
+int64_t Above(const std::vector<int64_t>& micro_batches, int64_t value) {
+  auto above = std::upper_bound(micro_batches.begin(), micro_batches.end(), value);
+  return above == micro_batches.end() ? 0 : *above;
+}
+
+int64_t LimitTarget(const std::vector<int64_t>& micro_batches, int64_t fits) {
+  int64_t next = Above(micro_batches, fits);
+  return next == 0 ? 0 : std::max(next, AtMost(micro_batches, fits + fits / 4));
+}
+
+namespace {
+
+// Memory is close to linear in the micro-batch: interpolate between what fits and what does not,
+// and fall back on halves should that not close in.
+class LimitFinder {
+ public:
+  LimitFinder(const Space& space, const TrainConfig& setting, EstimateCache& estimates)
+      : space_(space), values_(space.micro_batches()), setting_(setting), estimates_(estimates) {}
+
+  // Index of the largest micro-batch that fits, given that the smallest does.
+  size_t Find() {
+    size_t low = 0;
+    size_t high = values_.size();
+    for (size_t next = 1; next < values_.size() && high == values_.size(); next *= 4) {
+      (Fits(next) ? low : high) = next;
+    }
+    for (int step = 0; high - low > 1; ++step) {
+      size_t middle = low + (high - low) / 2;
+      if (step < 3 && high < values_.size()) middle = Interpolated(low, high);
+      (Fits(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+ private:
+  const Estimate* At(size_t i) {
+    return estimates_.Find(space_.WithMicroBatch(setting_, values_[i]));
+  }
+  bool Fits(size_t i) {
+    const Estimate* estimate = At(i);
+    return estimate != nullptr && estimate->fits;
+  }
+  size_t Interpolated(size_t low, size_t high) {
+    const Estimate* below = At(low);
+    const Estimate* above = At(high);
+    size_t middle = low + (high - low) / 2;
+    if (above == nullptr || above->peak_used_bytes <= below->peak_used_bytes) return middle;
+    double share = double(below->ceiling_bytes - below->peak_used_bytes) /
+                   double(above->peak_used_bytes - below->peak_used_bytes);
+    double wanted = values_[low] + share * double(values_[high] - values_[low]);
+    auto it = std::upper_bound(values_.begin(), values_.end(), int64_t(std::floor(wanted)));
+    auto index = static_cast<size_t>(it - values_.begin());
+    return std::clamp(index, low + 1, high - 1);
+  }
+
+  const Space& space_;
+  const std::vector<int64_t>& values_;
+  const TrainConfig& setting_;
+  EstimateCache& estimates_;
+};
+
+}  // namespace
+
+Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates) {
+  Arm arm;
+  arm.setting = setting;
+  arm.key = SettingKey(space, setting);
+  const std::vector<int64_t>& values = space.micro_batches();
+  const Estimate* least = estimates.Find(space.WithMicroBatch(setting, values.front()));
+  if (least == nullptr) return arm;
+  arm.estimated = true;
+  arm.least_bytes = least->peak_used_bytes;
+  if (!least->fits) return arm;
+  arm.guess = values[LimitFinder(space, setting, estimates).Find()];
+  const Estimate* best = estimates.Find(space.WithMicroBatch(setting, arm.guess));
+  arm.tokens_per_second = best->tokens_per_second;
+  return arm;
+}
+
+Bracket FindBracket(const Space& space, const Arm& arm, const History& history,
+                    const std::vector<std::string>& keys) {
+  Bracket bracket;
+  for (size_t i = 0; i < history.size(); ++i) {
+    const Trial& trial = history[i];
+    int64_t m = trial.config.micro_batch;
+    bool own = keys[i] == arm.key;
+    if (own && trial.finished) {
+      ++bracket.trials;
+      bracket.failed = bracket.failed || Failed(trial);
+    }
+    if (RanOutOfMemory(trial) &&
+        (own || RulesOut(trial.config, space.WithMicroBatch(arm.setting, m)))) {
+      bracket.fails = std::min(bracket.fails.value_or(m), m);
+    }
+    if (!own || !Fitted(trial)) continue;
+    if (m >= bracket.fits) {
+      bracket.fits = m;
+      bracket.last_tokens_per_second = TokensPerSecond(trial);
+      bracket.seconds = trial.seconds;
+    }
+    if (TokensPerSecond(trial) > bracket.tokens_per_second) {
+      bracket.tokens_per_second = TokensPerSecond(trial);
+      bracket.fastest = m;
+    }
+  }
+  return bracket;
+}
+
+}  // namespace hbmtune::tuner

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/search/history.h"
+#include "tuner/space/space.h"
+
+namespace hbmtune::tuner {
+
+// Everything of a config but its micro-batch and what follows from that, as a key: what the trials
+// of one arm share.
+std::string SettingKey(const Space& space, const TrainConfig& config);
+
+// Estimates by config, each asked for once.
+class EstimateCache {
+ public:
+  explicit EstimateCache(Estimator estimator) : estimator_(std::move(estimator)) {}
+  bool available() const { return static_cast<bool>(estimator_); }
+  // Null where there is no estimator or it refused.
+  const Estimate* Find(const TrainConfig& config);
+
+ private:
+  Estimator estimator_;
+  std::map<std::string, std::optional<Estimate>> answers_;
+};
+
+// One setting and what the estimate says of it. `guess` is the largest micro-batch estimated to
+// fit, 0 if none is, and `tokens_per_second` the estimate there.
+struct Arm {
+  TrainConfig setting;
+  std::string key;
+  bool estimated = false;
+  int64_t guess = 0;
+  double tokens_per_second = 0;
+  int64_t least_bytes = 0;  // estimated at the smallest micro-batch
+};
+
+Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates);
+
+// What the history knows of one arm's micro-batches.
+struct Bracket {
+  int64_t fits = 0;               // the largest that fitted, 0 if none was tried with success
+  std::optional<int64_t> fails;   // the smallest known to be too large
+  int64_t fastest = 0;            // the one with most tokens a second
+  double tokens_per_second = 0;   // there
+  double last_tokens_per_second = 0;  // at `fits`
+  double seconds = 0;             // wall time of the trial at `fits`
+  int trials = 0;
+  bool failed = false;            // a trial ended neither well nor for want of memory
+};
+
+// `keys` holds SettingKey of each trial.
+Bracket FindBracket(const Space& space, const Arm& arm, const History& history,
+                    const std::vector<std::string>& keys);
+
+// What must be known to fail before `fits` is called the limit: 1.25 times it, or the next legal
+// micro-batch if that is further; 0 if there is none above.
+int64_t LimitTarget(const std::vector<int64_t>& micro_batches, int64_t fits);
+
+// The largest legal micro-batch <= value, or 0.
+int64_t AtMost(const std::vector<int64_t>& micro_batches, int64_t value);
+// The smallest legal micro-batch > value, or 0.
+int64_t Above(const std::vector<int64_t>& micro_batches, int64_t value);
+
+}  // namespace hbmtune::tuner

@@ -1,0 +1,249 @@
+#include "tuner/search/bracket.h"
+
+#include <algorithm>
+
+#include "tuner/search/arm.h"
+#include "tuner/text.h"
+
+namespace hbmtune::tuner {
+namespace {
+
+// How far below the best an arm may be expected before it is not worth a trial. A modelled trial
+// repeats the estimate, so only the few that make up the answer are run; for a real one the
+// estimate orders arms to no better than this.
+constexpr double kHopefulShare = 0.85;
+constexpr size_t kModelledArms = 6;
+// Arms tried although no estimate says that they fit.
+constexpr size_t kHopelessArms = 3;
+// Arms this close to the best have their bracket closed.
+constexpr double kLeadingShare = 0.9;
+// A larger micro-batch this much slower ends an arm's growth.
+constexpr double kSlowerShare = 0.97;
+// Share of what is left of the time budget that one trial may be expected to take.
+constexpr double kTrialShare = 0.6;
+constexpr int kMostRefinements = 8;
+constexpr double kRefinementGain = 1.01;  // expected, for a real trial
+constexpr double kModelledGain = 1.001;
+
+// The history, digested once a decision.
+struct View {
+  const History& history;
+  std::vector<std::string> keys;  // SettingKey of each trial
+  const Trial* best = nullptr;
+  bool ran_out = false;           // some trial ran out of memory
+  double correction = 1;          // median of measured over estimated tokens a second
+  double seconds_left = 0;        // of the budget; meaningless without one
+  double best_tokens() const { return best ? TokensPerSecond(*best) : 0; }
+};
+
+View Digest(const Space& space, const History& history, const DesignerOptions& options) {
+  View view{history, {}};
+  view.seconds_left = options.budget_seconds;
+  std::vector<double> ratios;
+  for (const Trial& trial : history) {
+    view.keys.push_back(SettingKey(space, trial.config));
+    view.seconds_left -= trial.seconds;
+    view.ran_out = view.ran_out || RanOutOfMemory(trial);
+    if (TokensPerSecond(trial) > view.best_tokens()) view.best = &trial;
+    if (Fitted(trial) && trial.measurement && trial.estimate &&
+        trial.estimate->tokens_per_second > 0) {
+      ratios.push_back(TokensPerSecond(trial) / trial.estimate->tokens_per_second);
+    }
+  }
+  if (!ratios.empty()) {
+    std::nth_element(ratios.begin(), ratios.begin() + ratios.size() / 2, ratios.end());
+    view.correction = ratios[ratios.size() / 2];
+  }
+  return view;
+}
+
+class BracketDesigner : public Designer {
+ public:
+  BracketDesigner(Space space, Estimator estimator, const DesignerOptions& options)
+      : space_(std::move(space)), estimates_(std::move(estimator)), options_(options) {}
+
+  Decision Next(const History& history) override {
+    std::string stop = MustStop(history, options_);
+    if (!stop.empty()) return {std::nullopt, stop};
+    for (const Trial& trial : history) {
+      if (!trial.finished) return Wait();
+    }
+    if (arms_.empty()) OrderArms();
+    View view = Digest(space_, history, options_);
+    for (auto step : {&BracketDesigner::ProbeArms, &BracketDesigner::Refine,
+                      &BracketDesigner::FindLimit}) {
+      Decision decision = (this->*step)(view);
+      if (decision.config) return decision;
+    }
+    if (view.best == nullptr) return {std::nullopt, "nothing fits"};
+    return {std::nullopt, "no config is expected to be faster, and the best is at its limit"};
+  }
+
+ private:
+  void OrderArms();
+  Decision ProbeArms(const View& view);
+  Decision Refine(const View& view);
+  Decision FindLimit(const View& view);
+
+  bool WorthATrial(size_t rank, const Arm& arm, const View& view) const;
+  Decision Probe(const Arm& arm, const View& view);
+  Decision Start(const Arm& arm, const Bracket& bracket, const View& view) const;
+  Decision Grow(const Arm& arm, const Bracket& bracket, const View& view) const;
+  Decision Narrow(const Arm& arm, const Bracket& bracket, const View& view) const;
+  int64_t Affordable(const Arm& arm, const Bracket& bracket, const View& view,
+                     int64_t micro_batch) const;
+
+  Decision Try(const Arm& arm, int64_t micro_batch, const std::string& why) const {
+    if (micro_batch == 0) return {};
+    return {space_.WithMicroBatch(arm.setting, micro_batch),
+            Text("micro-batch ", micro_batch, ": ", why)};
+  }
+  const std::vector<int64_t>& values() const { return space_.micro_batches(); }
+
+  Space space_;
+  EstimateCache estimates_;
+  DesignerOptions options_;
+  std::vector<Arm> arms_;  // most promising first
+};
+
+void BracketDesigner::OrderArms() {
+  for (const TrainConfig& setting : space_.Settings()) {
+    arms_.push_back(MakeArm(space_, setting, estimates_));
+  }
+  std::stable_sort(arms_.begin(), arms_.end(), [](const Arm& a, const Arm& b) {
+    if ((a.guess > 0) != (b.guess > 0)) return a.guess > 0;
+    if (a.guess > 0) return a.tokens_per_second > b.tokens_per_second;
+    if (a.estimated != b.estimated) return a.estimated;
+    return a.least_bytes < b.least_bytes;
+  });
+}
+
+bool BracketDesigner::WorthATrial(size_t rank, const Arm& arm, const View& view) const {
+  if (!estimates_.available()) return true;
+  if (options_.modelled) return arm.guess > 0 ? rank < kModelledArms : rank == 0;
+  if (arm.guess == 0) return view.best == nullptr && rank < kHopelessArms;
+  return arm.tokens_per_second * view.correction >= kHopefulShare * view.best_tokens();
+}
+
+Decision BracketDesigner::ProbeArms(const View& view) {
+  for (size_t rank = 0; rank < arms_.size(); ++rank) {
+    if (!WorthATrial(rank, arms_[rank], view)) continue;
+    Decision decision = Probe(arms_[rank], view);
+    if (decision.config) return decision;
+  }
+  return {};
+}
+
+Decision BracketDesigner::Probe(const Arm& arm, const View& view) {
+  Bracket bracket = FindBracket(space_, arm, view.history, view.keys);
+  if (bracket.failed) return {};
+  if (bracket.trials == 0) return Start(arm, bracket, view);
+  bool leading = bracket.tokens_per_second >= kLeadingShare * view.best_tokens();
+  if (bracket.fits > 0 && !leading) return {};
+  return bracket.fails ? Narrow(arm, bracket, view) : Grow(arm, bracket, view);
+}
+
+Decision BracketDesigner::Start(const Arm& arm, const Bracket& bracket, const View& view) const {
+  int64_t start = std::max(arm.guess, values().front());
+  // The first real trial also tells how fast this device is: a quarter of the guess is cheap.
+  bool calibrates = !options_.modelled && view.history.empty();
+  if (calibrates) start = std::max(AtMost(values(), start / 4), values().front());
+  if (bracket.fails) start = std::min(start, AtMost(values(), *bracket.fails - 1));
+  if (arm.guess == 0) {
+    return Try(arm, start,
+               estimates_.available() ? "the least there is, though not estimated to fit"
+                                      : "the least there is");
+  }
+  return Try(arm, start, calibrates ? "a quarter of what is estimated to fit, to time the device"
+                                    : "the largest that is estimated to fit");
+}
+
+// What was tried fits: go up until something fails or stops paying.
+Decision BracketDesigner::Grow(const Arm& arm, const Bracket& bracket, const View& view) const {
+  int64_t above = Above(values(), bracket.fits);
+  if (above == 0) return {};
+  bool slower = bracket.last_tokens_per_second < kSlowerShare * bracket.tokens_per_second;
+  // On a real device one out-of-memory trial is owed: only it proves where memory ends.
+  if (slower && (view.ran_out || options_.modelled)) return {};
+  if (bracket.fits < arm.guess) {
+    return Try(arm, Affordable(arm, bracket, view, arm.guess),
+               "the largest that is estimated to fit");
+  }
+  if (options_.modelled && view.best_tokens() > bracket.tokens_per_second) return {};
+  if (bracket.fits == arm.guess) {
+    return Try(arm, Affordable(arm, bracket, view, LimitTarget(values(), bracket.fits)),
+               Text("1.25 × ", bracket.fits, " or the next above, to prove the limit"));
+  }
+  int64_t twice = std::max(above, AtMost(values(), 2 * bracket.fits));
+  return Try(arm, Affordable(arm, bracket, view, twice),
+             Text("twice ", bracket.fits, ", which fits"));
+}
+
+// Something failed: close in from both sides until the limit is known to a quarter.
+Decision BracketDesigner::Narrow(const Arm& arm, const Bracket& bracket, const View& view) const {
+  int64_t fails = *bracket.fails;
+  if (bracket.fits == 0) {
+    int64_t half = AtMost(values(), fails / 2);
+    if (half == 0) half = AtMost(values(), fails - 1);
+    return Try(arm, half, Text("half of ", fails, ", which does not fit"));
+  }
+  int64_t target = LimitTarget(values(), bracket.fits);
+  if (target == 0 || fails <= target) return {};
+  int64_t middle = AtMost(values(), (bracket.fits + fails) / 2);
+  if (middle <= bracket.fits) middle = Above(values(), bracket.fits);
+  return Try(arm, Affordable(arm, bracket, view, middle),
+             Text("between ", bracket.fits, ", which fits, and ", fails, ", which does not"));
+}
+
+// The micro-batch, or the largest between it and `fits` that the time left allows, or 0. One that
+// is estimated not to fit ends early and is always affordable.
+int64_t BracketDesigner::Affordable(const Arm& arm, const Bracket& bracket, const View& view,
+                                    int64_t micro_batch) const {
+  bool ends_early = arm.guess > 0 && micro_batch > arm.guess;
+  if (options_.budget_seconds <= 0 || bracket.seconds <= 0 || ends_early) return micro_batch;
+  double ratio = kTrialShare * view.seconds_left / bracket.seconds;
+  auto most = static_cast<int64_t>(ratio * static_cast<double>(bracket.fits));
+  if (micro_batch <= most) return micro_batch;
+  int64_t affordable = AtMost(values(), most);
+  return affordable > bracket.fits ? affordable : 0;
+}
+
+// One refining axis at a time around the best, the most promising neighbour first.
+Decision BracketDesigner::Refine(const View& view) {
+  if (view.best == nullptr) return {};
+  int refinements = 0;
+  for (const std::string& key : view.keys) {
+    refinements += std::none_of(arms_.begin(), arms_.end(),
+                                [&](const Arm& arm) { return arm.key == key; });
+  }
+  if (refinements >= kMostRefinements) return {};
+  const Estimate* base = estimates_.Find(view.best->config);
+  double gain = options_.modelled ? kModelledGain : kRefinementGain;
+  double expected = base ? gain * base->tokens_per_second : 0;
+  Decision decision;
+  for (const TrainConfig& neighbour : space_.Refinements(view.best->config)) {
+    Arm arm = MakeArm(space_, neighbour, estimates_);
+    Bracket bracket = FindBracket(space_, arm, view.history, view.keys);
+    int64_t m = std::max(arm.guess, view.best->config.micro_batch);
+    if (bracket.trials > 0 || (bracket.fails && m >= *bracket.fails)) continue;
+    if (base && (arm.guess < m || arm.tokens_per_second < expected)) continue;
+    expected = arm.tokens_per_second;
+    decision = Try(arm, m, "the best with one detail changed");
+    if (!base) return decision;
+  }
+  return decision;
+}
+
+Decision BracketDesigner::FindLimit(const View& view) {
+  if (view.best == nullptr) return {};
+  return Probe(MakeArm(space_, view.best->config, estimates_), view);
+}
+
+}  // namespace
+
+std::unique_ptr<Designer> MakeBracket(Space space, Estimator estimator,
+                                      const DesignerOptions& options) {
+  return std::make_unique<BracketDesigner>(std::move(space), std::move(estimator), options);
+}
+
+}  // namespace hbmtune::tuner
