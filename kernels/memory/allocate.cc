@@ -11,17 +11,17 @@ namespace hbmtune::memory {
 Block* CachingAllocator::TakeFree(const Request& request) {
   if (collects_garbage()) ++request.pool.searches;
   FreeSet& free = request.list.free;
-  auto best = request.list.Find(request.bytes);
-  if (best == free.end()) return nullptr;
+  FreeSet::Position best = free.Find(request.bytes);
+  if (!best.valid()) return nullptr;
   if (config_.expandable_segments) best = PreferGrowable(free, best);
+  Block* block = free.At(best);
   int64_t max_split = config_.max_split_size_bytes;
   if (request.bytes < max_split) {
-    if (best->bytes >= max_split) return nullptr;
-  } else if (best->bytes >= request.bytes + config_.max_non_split_rounding_bytes) {
+    if (block->bytes >= max_split) return nullptr;
+  } else if (block->bytes >= request.bytes + config_.max_non_split_rounding_bytes) {
     return nullptr;
   }
-  Block* block = best->block;
-  free.erase(best);
+  free.EraseAt(best);
   return block;
 }
 

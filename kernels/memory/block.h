@@ -29,16 +29,17 @@ struct Segment {
 
 // A piece of a segment: allocated, waiting for other streams, free, or (expandable) unmapped.
 // Callers of the allocator only read it; it stays valid until they free it.
-struct Block {
+// One cache line: a free touches the block and both neighbours.
+struct alignas(64) Block {
   Address address = 0;
   int64_t bytes = 0;            // rounded; what counts as allocated
   int64_t requested_bytes = 0;  // of its last allocation
   Block* previous = nullptr;    // neighbours in the segment
   Block* next = nullptr;
   Segment* segment = nullptr;
-  int64_t freed_at_search = 0;  // the pool's count of searches when it became free: its age
   uint64_t used_on_streams = 0; // bit s: recorded on stream s, no event yet
-  int32_t pending_events = 0;
+  uint32_t freed_at_search = 0; // the pool's count of searches when it became free
+  uint8_t pending_events = 0;   // at most one for each of 64 streams
   Category category = Category::kWeights;
   bool allocated = false;
   bool mapped = true;
@@ -47,5 +48,7 @@ struct Block {
   // Neither allocated nor waiting for another stream.
   bool idle() const { return !allocated && pending_events == 0 && used_on_streams == 0; }
 };
+
+static_assert(sizeof(Block) == 64);
 
 }  // namespace hbmtune::memory

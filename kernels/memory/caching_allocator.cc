@@ -165,9 +165,8 @@ void CachingAllocator::DropEverything() {
     }
     segment_nodes_.Return(segment);
   }
-  small_.by_stream.clear();
-  large_.by_stream.clear();
-  small_.searches = large_.searches = 0;
+  small_.Clear();
+  large_.Clear();
   pending_.clear();
   pending_count_ = 0;
 }
@@ -175,7 +174,7 @@ void CachingAllocator::DropEverything() {
 void CachingAllocator::InsertFree(Block* block) {
   Pool& pool = pool_of(*block->segment);
   block->freed_at_search = pool.searches;
-  pool.of(block->segment->stream).Insert(block);
+  pool.of(block->segment->stream).free.Insert(block);
 }
 
 void CachingAllocator::Notify(Action action, const Block& block) {

@@ -116,7 +116,7 @@ class CachingAllocator {
   Block* MapFront(Block* block, int64_t bytes);
   void UnmapPages(Block* block);
   void ReleaseExpandable(Block* block);
-  FreeSet::iterator PreferGrowable(FreeSet& free, FreeSet::iterator best) const;
+  FreeSet::Position PreferGrowable(const FreeSet& free, FreeSet::Position best) const;
 
   // caching_allocator.cc: the books
   Block* NewBlock(Segment* segment, Address address, int64_t bytes);

@@ -14,13 +14,15 @@ int64_t RoundUpTo(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / uni
 }  // namespace
 
 // A free block that can still grow counts, for best fit, as large as it can become.
-FreeSet::iterator CachingAllocator::PreferGrowable(FreeSet& free, FreeSet::iterator best) const {
-  auto reach = [](const Block* block) {
+FreeSet::Position CachingAllocator::PreferGrowable(const FreeSet& free,
+                                                   FreeSet::Position best) const {
+  auto reach = [&](FreeSet::Position position) {
+    const Block* block = free.At(position);
     bool can_grow = block->next != nullptr && !block->next->mapped;
     return block->bytes + (can_grow ? block->next->bytes : 0);
   };
-  for (auto next = std::next(best); next != free.end(); ++next) {
-    if (reach(next->block) >= reach(best->block)) break;
+  for (auto next = free.Next(best); next.valid(); next = free.Next(next)) {
+    if (reach(next) >= reach(best)) break;
     best = next;
   }
   return best;
@@ -40,7 +42,7 @@ Block* CachingAllocator::GrowExpandable(const Request& request) {
     block = MapFront(next, missing);
     if (block == nullptr) return nullptr;
   }
-  request.list.Erase(block);
+  request.list.free.Erase(block);
   return block;
 }
 
@@ -109,7 +111,7 @@ void CachingAllocator::UnmapPages(Block* block) {
   int64_t end = (start + block->bytes) / page * page;
   if (begin >= end) return;
   source_.Unmap(segment->address + begin, end - begin);
-  list_of(*segment).Erase(block);
+  list_of(*segment).free.Erase(block);
   if (int64_t tail_bytes = start + block->bytes - end; tail_bytes > 0) {
     block->bytes -= tail_bytes;
     Block* tail = NewBlock(segment, segment->address + end, tail_bytes);

@@ -43,7 +43,7 @@ int64_t CachingAllocator::Merge(Block* block, Block* neighbour) {
   if (neighbour == nullptr || !neighbour->idle() || neighbour->mapped != block->mapped) return 0;
   StreamFreeList& list = list_of(*block->segment);
   if (neighbour->mapped) {
-    list.Erase(neighbour);
+    list.free.Erase(neighbour);
   } else {
     list.unmapped.erase(neighbour->address);
   }
@@ -69,13 +69,15 @@ void CachingAllocator::CollectGarbage() {
   if (reserved_bytes() <= threshold) return;
   std::vector<Block*> unsplit;
   int64_t total_age = 0;
-  auto age = [&](const Block* block) { return large_.searches - block->freed_at_search; };
+  auto age = [&](const Block* block) {
+    return int64_t{large_.searches - block->freed_at_search};  // unsigned: wraps rightly
+  };
   for (StreamFreeList& list : large_.by_stream) {
-    for (const FreeEntry& entry : list.free) {
-      if (entry.block->is_split() || entry.block->segment->expandable()) continue;
-      unsplit.push_back(entry.block);
-      total_age += age(entry.block);
-    }
+    list.free.ForEach([&](Block* block) {
+      if (block->is_split() || block->segment->expandable()) return;
+      unsplit.push_back(block);
+      total_age += age(block);
+    });
   }
   while (reserved_bytes() > threshold && !unsplit.empty()) {
     double mean = static_cast<double>(total_age) / static_cast<double>(unsplit.size());
@@ -98,19 +100,20 @@ bool CachingAllocator::ReleaseOversize(const Request& request) {
   if (max_split == AllocatorConfig::kUnlimited) return false;
   FreeSet& free = request.list.free;
   int64_t wanted = std::max(request.bytes, max_split);
-  auto enough = request.list.Find(wanted);
-  if (enough != free.end()) {
-    if (enough->block->segment->expandable()) return false;
-    ReleaseSegment(enough->block);
+  if (auto enough = free.Find(wanted); enough.valid()) {
+    Block* block = free.At(enough);
+    if (block->segment->expandable()) return false;
+    ReleaseSegment(block);
     return true;
   }
   std::vector<Block*> largest;
   int64_t released = 0;
-  for (auto it = free.rbegin(); it != free.rend() && released < wanted; ++it) {
-    if (it->bytes < max_split) break;
-    if (it->block->segment->expandable()) continue;
-    largest.push_back(it->block);
-    released += it->bytes;
+  for (auto p = free.Last(); p.valid() && released < wanted; p = free.Previous(p)) {
+    Block* block = free.At(p);
+    if (block->bytes < max_split) break;
+    if (block->segment->expandable()) continue;
+    largest.push_back(block);
+    released += block->bytes;
   }
   for (Block* block : largest) ReleaseSegment(block);
   return released >= wanted;
@@ -125,13 +128,13 @@ void CachingAllocator::ReleaseCached() {
 void CachingAllocator::ReleaseUnsplit(Pool& pool) {
   std::vector<Block*> whole, expandable;
   for (StreamFreeList& list : pool.by_stream) {
-    for (const FreeEntry& entry : list.free) {
-      if (entry.block->segment->expandable()) {
-        expandable.push_back(entry.block);
-      } else if (!entry.block->is_split()) {
-        whole.push_back(entry.block);
+    list.free.ForEach([&](Block* block) {
+      if (block->segment->expandable()) {
+        expandable.push_back(block);
+      } else if (!block->is_split()) {
+        whole.push_back(block);
       }
-    }
+    });
   }
   for (Block* block : whole) ReleaseSegment(block);
   for (Block* block : expandable) {
@@ -148,7 +151,7 @@ void CachingAllocator::ReleaseSegment(Block* block) {
   statistics_.segment.Decrease(segment->pool, 1);
   statistics_.reserved_bytes.Decrease(segment->pool, segment->bytes);
   if (segment->bytes >= config_.max_split_size_bytes) statistics_.oversize_segments.Decrease(1);
-  list_of(*segment).Erase(block);
+  list_of(*segment).free.Erase(block);
   Notify(Action::kSegmentFree, *segment, segment->address, segment->bytes);
   DropSegment(segment);
 }

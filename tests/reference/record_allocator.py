@@ -103,11 +103,21 @@ class Driver:
     def start(self, at_once):
         torch = self.torch
         torch.cuda.empty_cache()
+        self.drop_empty_segments()
         assert torch.cuda.memory_reserved() == 0, "the allocator is not fresh"
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.reset_accumulated_memory_stats()
         if self.stand_in:
             assert self.stand_in.stand_in_reset(int(at_once)) == 0, "the device is not empty"
+
+    def drop_empty_segments(self):
+        """An expandable segment whose first page could not be mapped stays reserved until
+        something was mapped in it."""
+        for stream in self.streams:
+            with self.torch.cuda.stream(stream):
+                for size in (1, 2 * MIB):
+                    self.torch.empty(size, dtype=self.torch.uint8, device="cuda")
+        self.torch.cuda.empty_cache()
 
     def run(self, trace):
         """The statistics at every check, with a hash over the addresses of all allocations."""
