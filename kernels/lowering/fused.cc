@@ -119,8 +119,13 @@ Program LowerFused(const Workload& workload, const TrainConfig& config,
         tape.Full(Dtype::kF32, {1}, config.loss_scale.initial, Category::kOptimizer);
     tape.NameState("loss_scale", context.loss_scale);
   }
-  Tensor loss = tape.Full(Dtype::kF32, {1}, 0, Category::kWorkspace);
+  Tensor loss = tape.Full(context.statistics(), {1}, 0, Category::kWorkspace);
   tape.NameState("loss", loss);
+  if (options.keep_logits) {
+    context.logits = tape.Empty(config.fp32.head ? context.statistics() : context.compute,
+                                {context.rows(), workload.model.vocab}, Category::kLogits);
+    tape.NameState("logits", context.logits);
+  }
   if (options.keep_gradients) parameters.KeepGradients();
   OptimizerStep optimizer(context, options.optimizer);
 

@@ -21,6 +21,8 @@ struct FusedOptions {
   int64_t rank = 0;
   // Gradients live from setup on as NAME.grad, and can be read after a step.
   bool keep_gradients = false;
+  // A copy of the last micro-batch's logits [rows, vocab] stays as `logits`.
+  bool keep_logits = false;
 };
 
 // This stack's own training step at its best, as a Program. The steady step is one optimizer step

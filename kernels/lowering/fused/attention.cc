@@ -83,9 +83,10 @@ bool Tiled(const Context& context) { return context.config.attention == Attentio
 Tensor Statistics(Context& context, const HeadGroup& group) {
   const int64_t heads = group.q.shape()[2];
   if (Tiled(context)) {
-    return Activation(context, Dtype::kF32, {context.batch, heads, context.tokens});
+    return Activation(context, context.statistics(), {context.batch, heads, context.tokens});
   }
-  const Dtype dtype = context.config.fp32.softmax ? Dtype::kF32 : context.compute;
+  const Dtype dtype =
+      context.config.fp32.softmax ? context.statistics() : context.compute;
   return Activation(context, dtype, {context.batch, heads, context.tokens, context.tokens});
 }
 

@@ -20,9 +20,12 @@ struct Context {
   Tensor cos = {}, sin = {};  // rotary tables [tokens, head_dim / 2] fp32
   Tensor random = {};     // generator [2] int64, if the model drops out
   Tensor loss_scale = {}; // [1] fp32, with fp16
+  Tensor logits = {};     // [rows, vocab]: where a copy is kept, if asked for
   // In a recomputation the last product of a segment is not needed: only its graph is.
   bool skip_output = false;
 
+  // Of statistics, losses and what the optimizer reads: fp32, or fp64 where all is.
+  Dtype statistics() const { return compute == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32; }
   const ModelSpec& model() const { return workload.model; }
   int64_t rows() const { return batch * tokens; }
 };

@@ -122,7 +122,8 @@ Tensor Decoder(Context& context, const Tensor& token_ids, const Targets& targets
                const Tensor& loss, bool first_micro_batch) {
   const ModelNames names = NamesOf(context.model().architecture);
   Tensor x = Stack(context, names, Embed(context, names, token_ids));
-  const Dtype dtype = context.config.fp32.final_norm ? Dtype::kF32 : context.compute;
+  const Dtype dtype =
+      context.config.fp32.final_norm ? context.statistics() : context.compute;
   Tensor normed = Norm(context, x, FindNorm(context, names.final_norm), dtype);
   x = {};
   context.tape.Phase(PhaseKind::kLoss);
@@ -133,8 +134,8 @@ void MakeRotaryTables(Context& context) {
   const ModelSpec& model = context.model();
   if (model.architecture == Architecture::kGpt2) return;
   const Dims shape{context.tokens, model.head_dim / 2};
-  context.cos = context.tape.Empty(Dtype::kF32, shape, Category::kWeights);
-  context.sin = context.tape.Empty(Dtype::kF32, shape, Category::kWeights);
+  context.cos = context.tape.Empty(context.statistics(), shape, Category::kWeights);
+  context.sin = context.tape.Empty(context.statistics(), shape, Category::kWeights);
   context.tape.Run(ops::kRotaryTable, {}, {context.cos, context.sin},
                    Attrs::Of(ops::RotaryTableAttrs{model.rope_theta, 0}));
 }

@@ -8,7 +8,7 @@ namespace hbmtune::lowering {
 namespace {
 
 Dtype NormDtype(const Context& context) {
-  return context.config.fp32.norms ? Dtype::kF32 : context.compute;
+  return context.config.fp32.norms ? context.statistics() : context.compute;
 }
 
 bool IsGpt2(const Context& context) {

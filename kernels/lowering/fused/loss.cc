@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "kernels/ops/labels/labels.h"
 #include "kernels/ops/linear/linear.h"
@@ -23,11 +24,13 @@ struct Head {
 
 // One chunk of rows: its losses, and, where asked for, the gradients of x and of the weight.
 void Chunk(Context& context, const Head& head, const Tensor& x, const Tensor& targets,
-           const Tensor& count, const Tensor& losses, const Tensor& dx) {
+           const Tensor& count, const Tensor& losses, const Tensor& dx,
+           const Tensor& kept_logits) {
   Tape& tape = context.tape;
   Tensor logits = tape.Empty(x.dtype(), {x.shape()[0], head.parameter.weight.shape()[0]},
                              Category::kLogits);
   tape.Run(ops::kLinear, {x, head.weight}, {logits}, Attrs::Of(ops::LinearAttrs{}));
+  if (kept_logits) tape.Run(ops::kCopy, {logits}, {kept_logits});
   std::vector<Tensor> in{logits, targets, count};
   if (context.loss_scale) in.push_back(context.loss_scale);
   std::vector<Tensor> out{losses};
@@ -60,11 +63,11 @@ Tensor HeadLoss(Context& context, const Tensor& x, const LinearLayer& head,
                 const Targets& targets, const Tensor& loss, bool first_micro_batch) {
   Tape& tape = context.tape;
   const int64_t rows = x.shape()[0];
-  const Dtype dtype = context.config.fp32.head ? Dtype::kF32 : context.compute;
+  const Dtype dtype = context.config.fp32.head ? context.statistics() : context.compute;
   const int64_t chunk =
       context.config.loss_chunk_tokens > 0 ? context.config.loss_chunk_tokens : rows;
   Tensor flat = tape.ViewOf(targets.targets, {rows}, {1});
-  Tensor losses = tape.Empty(Dtype::kF32, {rows}, Category::kLogits);
+  Tensor losses = tape.Empty(context.statistics(), {rows}, Category::kLogits);
   Tensor dx;
   if (tape.grad_enabled()) dx = Activation(context, x.dtype(), x.shape());
   context.parameters.Use(*head.weight);
@@ -75,7 +78,8 @@ Tensor HeadLoss(Context& context, const Tensor& x, const LinearLayer& head,
       Chunk(context, whole, Cast(context, Rows(context, x, begin, count), dtype),
             Rows(context, flat, begin, count), targets.count,
             Rows(context, losses, begin, count),
-            dx ? Rows(context, dx, begin, count) : Tensor{});
+            dx ? Rows(context, dx, begin, count) : Tensor{},
+            context.logits ? Rows(context, context.logits, begin, count) : Tensor{});
     }
   }
   const double factor = 1.0 / static_cast<double>(context.config.grad_accum);

@@ -19,11 +19,11 @@ Tensor NormForward(Context& context, const NormLayer& layer, const Tensor& x, Dt
   const Attrs attrs = Attrs::Of(ops::NormAttrs{context.model().norm_eps});
   const Dims rows{x.elements() / x.shape().back()};
   Tensor y = Activation(context, dtype, x.shape());
-  saved.rstd = Activation(context, Dtype::kF32, rows);
+  saved.rstd = Activation(context, context.statistics(), rows);
   if (layer.bias == nullptr) {
     tape.Run(ops::kRmsNorm, {x, layer.weight->weight}, {y, saved.rstd}, attrs);
   } else {
-    saved.mean = Activation(context, Dtype::kF32, rows);
+    saved.mean = Activation(context, context.statistics(), rows);
     tape.Run(ops::kLayerNorm, {x, layer.weight->weight, layer.bias->weight},
              {y, saved.mean, saved.rstd}, attrs);
   }
@@ -45,7 +45,7 @@ void NormBackward(Context& context, const NormLayer& layer, const Tensor& dy, co
     out.push_back(weight.tensor);
     if (!rms) out.push_back(context.parameters.Gradient(*layer.bias).tensor);
     const int64_t parts = ops::NormPartials(saved.rstd.elements()) * (rms ? 1 : 2);
-    out.push_back(context.tape.Empty(Dtype::kF32, {parts, x.shape().back()},
+    out.push_back(context.tape.Empty(context.statistics(), {parts, x.shape().back()},
                                      Category::kWorkspace));
   }
   context.tape.Run(rms ? ops::kRmsNormBackward : ops::kLayerNormBackward, in, out,

@@ -18,12 +18,12 @@ OptimizerStep::OptimizerStep(Context& context, const OptimizerSettings& settings
   }
   Tape& tape = context.tape;
   step_ = ZeroState("step", Dtype::kI64, {1});
-  control_ = ZeroState("control", Dtype::kF32, {ops::kControlSize});
+  control_ = ZeroState("control", context.statistics(), {ops::kControlSize});
   int64_t partials = 0;
   for (const State& state : states_) {
     partials += ops::SquaresPartials(state.parameter->weight.elements());
   }
-  partials_ = ZeroState("grad_norm_partials", Dtype::kF32, {partials});
+  partials_ = ZeroState("grad_norm_partials", context.statistics(), {partials});
   if (!context.loss_scale) return;
   trackers_ = ZeroState("loss_scale_trackers", Dtype::kI64, {2});
   tape.Run(ops::kFill, {}, {tape.ViewOf(trackers_, {1}, {1}, 1)},

@@ -164,8 +164,13 @@ class Aten {
   Tensor ReshapeNoGrad(const Tensor& x, const Dims& shape);
   Tensor Mm(Tensor x, Tensor weight_t);
   Tensor Bmm(Tensor a, Tensor b);
+  Tensor WeightGradient(const Tensor& grad, const Tensor& x);
+  Tensor ConvGradient(const Tensor& grad, const Tensor& x);
+  Tensor InputGradient(const Tensor& grad, const Tensor& weight_t);
   Tensors FlashBackward(Backward& b, const Attention& attention);
   Tensors EfficientBackward(Backward& b, const Attention& attention);
+  Tensors RunAttentionBackward(Backward& b, const Attention& attention, const Tensors& gradients,
+                               const Tensor& delta, bool flash);
 
   Tape& tape_;
   Category category_ = Category::kActivations;

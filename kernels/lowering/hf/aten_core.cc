@@ -59,12 +59,13 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tens
   struct Meta {
     Dims shape;
     Dtype dtype = Dtype::kF32;
+    bool leaf = false;
   };
   std::vector<Meta> metas;
   std::vector<Tensor> edges;
   for (const Tensor* input : inputs) {
     edges.push_back(*input);
-    metas.push_back(*input ? Meta{input->shape(), input->dtype()} : Meta{});
+    metas.push_back(*input ? Meta{input->shape(), input->dtype(), input->is_leaf()} : Meta{});
   }
   tape_.Attach(node.name, edges, std::span(&out, 1),
                [this, metas = std::move(metas), saved = std::move(node.saved),
@@ -74,7 +75,9 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tens
                  category_ = category;
                  Tensors out = RunBackward(grads, saved, needed, body);
                  for (size_t i = 0; i < out.size(); ++i) {
-                   if (out[i]) out[i] = Validate(std::move(out[i]), metas[i].shape, metas[i].dtype);
+                   if (!out[i]) continue;
+                   category_ = metas[i].leaf ? Category::kGradients : category;
+                   out[i] = Validate(std::move(out[i]), metas[i].shape, metas[i].dtype);
                  }
                  category_ = before;
                  return out;

@@ -80,7 +80,8 @@ void Forward(const OpArgs& args) {
   });
 }
 
-// y is made before dgate and dup, which may lie where gate and up are.
+// y is made before dgate and dup, which may lie where gate and up are, and stored after them, so
+// that it may lie where dy is.
 template <class C>
 class BackwardKernel {
  public:
@@ -102,20 +103,22 @@ class BackwardKernel {
                             up.Read(n * up_stride + at, count),
                             dgate.Write(n * dgate_stride + at, count),
                             dup.Write(n * dup_stride + at, count)};
-        if (y_ != nullptr) ForwardAgain(rows, n, at, count);
+        C again[kElementBlock];
+        if (y_ != nullptr) Gate(rows.gate, rows.up, again, count);
         GateBackward(rows, count);
         dgate.Commit(rows.dgate, n * dgate_stride + at, count);
         dup.Commit(rows.dup, n * dup_stride + at, count);
+        if (y_ != nullptr) Store(again, n, at, count);
       }
     });
   }
 
  private:
-  void ForwardAgain(const GateRows<C>& rows, int64_t n, int64_t at, int64_t count) const {
+  void Store(const C* values, int64_t n, int64_t at, int64_t count) const {
     const RowOperand<C> y(*y_, 5);
     const int64_t offset = n * FoldRows(*y_).stride + at;
     C* row = y.Write(offset, count);
-    Gate(rows.gate, rows.up, row, count);
+    std::copy(values, values + count, row);
     y.Commit(row, offset, count);
   }
 

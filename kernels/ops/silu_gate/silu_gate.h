@@ -12,7 +12,8 @@ namespace hbmtune::ops {
 extern const OpKind kSiluGate;
 
 // dgate may be dy or gate, dup may be dy or up. With a third output the forward result is made
-// again on the way (what the backward pass of the next linear reads when it was not saved).
+// again on the way (what the backward pass of the next linear reads when it was not saved); it may
+// be dy, if dgate is not.
 //   in   dy [N…, F], gate [N…, F], up [N…, F]
 //   out  dgate [N…, F], dup [N…, F], y [N…, F] (optional)
 // attrs: none.
