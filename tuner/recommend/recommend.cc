@@ -60,8 +60,8 @@ std::string LargestOwners(const Candidate& candidate) {
   std::vector<CategoryBytes> owners;
   if (candidate.measurement) owners = candidate.measurement->breakdown;
   if (owners.empty() && candidate.estimate) owners = candidate.estimate->breakdown;
-  std::stable_sort(owners.begin(), owners.end(),
-                   [](const CategoryBytes& a, const CategoryBytes& b) { return a.bytes > b.bytes; });
+  auto more = [](const CategoryBytes& a, const CategoryBytes& b) { return a.bytes > b.bytes; };
+  std::stable_sort(owners.begin(), owners.end(), more);
   std::string text;
   for (size_t i = 0; i < owners.size() && i < 2 && owners[i].bytes > 0; ++i) {
     text += Text(i > 0 ? ", " : "", Name(owners[i].category), " ", FormatBytes(owners[i].bytes));
