@@ -42,9 +42,8 @@ step() {
 missing_packages() {
   local package
   for package in "$@"; do
-    if ! dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q '^install ok installed'; then
-      echo "$package"
-    fi
+    dpkg-query -W -f '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok' \
+      || echo "$package"
   done
 }
 

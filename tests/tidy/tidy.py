@@ -23,7 +23,7 @@ LAYERS = [
     ("kernels/model", ["kernels/core", "kernels/model"]),
     ("kernels/program", ["kernels/core", "kernels/program"]),
     ("kernels/memory", ["kernels/core", "kernels/memory"]),
-    ("kernels/comm", ["kernels/core", "kernels/comm"]),
+    ("kernels/comm", ["kernels/core", "kernels/program", "kernels/comm"]),
     ("kernels/ops", ["kernels/core", "kernels/program", "kernels/ops"]),
     ("kernels/device", ["kernels/core", "kernels/program", "kernels/memory", "kernels/ops",
                         "kernels/comm", "kernels/device"]),
@@ -93,7 +93,9 @@ def check_includes(path, lines):
             continue
         top = target.split("/")[0]
         if top not in {"kernels", "tuner", "daemon", "client", "proto", "tests"}:
-            if not target.endswith(".pb.h"):
+            if target.startswith("absl/"):
+                report(path, number, f"<{target}>: libraries stand in angle brackets")
+            elif not target.endswith(".pb.h"):
                 report(path, number, f'"{target}" is not relative to the repository\'s root')
         elif not any(target.startswith(a + "/") for a in allowed):
             report(path, number, f"{target} is above this layer")
