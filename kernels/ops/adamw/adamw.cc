@@ -38,8 +38,8 @@ HBMTUNE_INLINE void StepBody(const AdamwRow<C>& row, const AdamwFactors<C>& f, i
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const C g = row.grad[i] * f.grad;
-    const C m = row.exp_avg[i] + (C(1) - f.beta1) * (g - row.exp_avg[i]);
-    const C v = f.beta2 * row.exp_avg_sq[i] + (C(1) - f.beta2) * g * g;
+    const C m = row.exp_avg[i] + f.share1 * (g - row.exp_avg[i]);
+    const C v = f.beta2 * row.exp_avg_sq[i] + f.share2 * g * g;
     const C denominator = std::sqrt(v) * f.inv_sqrt_correction2 + f.eps;
     row.param[i] = row.param[i] * f.decay - f.step_size * m / denominator;
     row.exp_avg[i] = m;

@@ -50,8 +50,8 @@ HBMTUNE_INLINE void StepBody(const C* grad, const AdamwFactors<C>& f, C* param, 
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const C g = grad[i] * f.grad;
-    const C m = f.beta1 * moments.exp_avg[i] + (C(1) - f.beta1) * g;
-    const C v = f.beta2 * moments.exp_avg_sq[i] + (C(1) - f.beta2) * g * g;
+    const C m = f.beta1 * moments.exp_avg[i] + f.share1 * g;
+    const C v = f.beta2 * moments.exp_avg_sq[i] + f.share2 * g * g;
     param[i] = param[i] * f.decay -
                f.step_size * m / (std::sqrt(v) * f.inv_sqrt_correction2 + f.eps);
     moments.exp_avg[i] = static_cast<float>(m);

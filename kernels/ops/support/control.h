@@ -24,7 +24,9 @@ inline StepControl ControlOf(const OpArgs& args, size_t index) {
 // Factors of one AdamW step, with the bias corrections folded in.
 template <class C>
 struct AdamwFactors {
-  C grad, beta1, beta2, decay, step_size, inv_sqrt_correction2, eps;
+  C grad, beta1, beta2;
+  C share1, share2;  // 1 − beta, rounded once: as 1 − 0.999f it would be off by 1e-5
+  C decay, step_size, inv_sqrt_correction2, eps;
 
   static AdamwFactors Of(const AdamwAttrs& attrs, double coefficient, double step) {
     const double correction1 = 1 - std::pow(attrs.beta1, step);
@@ -32,6 +34,8 @@ struct AdamwFactors {
     return {static_cast<C>(coefficient),
             static_cast<C>(attrs.beta1),
             static_cast<C>(attrs.beta2),
+            static_cast<C>(1 - attrs.beta1),
+            static_cast<C>(1 - attrs.beta2),
             static_cast<C>(1 - attrs.lr * attrs.weight_decay),
             static_cast<C>(attrs.lr / correction1),
             static_cast<C>(1 / std::sqrt(correction2)),
