@@ -1,0 +1,170 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "kernels/core/result.h"
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+#include "kernels/model/presets.h"
+#include "kernels/core/json.h"
+#include "proto/convert.h"
+#include "tests/kernels/probe/probe_process.h"
+#include "tests/support/temp_dir.h"
+
+namespace hbmtune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::ProbeRequest Request(int64_t micro_batch = 2, int64_t memory_bytes = 128 << 20) {
+  Workload workload;
+  workload.model = *FindPreset("tiny-llama");
+  workload.seq_len = 32;
+  TrainConfig config;
+  config.micro_batch = micro_batch;
+  v1::ProbeRequest request;
+  request.set_trial("studies/1/trials/1");
+  ToProto(workload, *request.mutable_workload());
+  ToProto(config, *request.mutable_train_config());
+  request.set_device("host");
+  request.set_memory_bytes(memory_bytes);
+  request.set_warmup_steps(1);
+  request.set_min_steps(2);
+  request.set_max_steps(2);
+  request.set_threads(1);
+  return request;
+}
+
+Measurement Finished(const std::vector<v1::ProbeEvent>& events) {
+  if (events.empty() || !events.back().has_finished()) {
+    ADD_FAILURE() << "no finished event";
+    return {};
+  }
+  return FromProto<Measurement>(events.back().finished().measurement());
+}
+
+TEST(Probe, TrainsAndReportsEveryStep) {
+  ProbeProcess probe;
+  probe.Send(Request());
+  const auto events = probe.All();
+  ASSERT_GE(events.size(), 8u);  // started, 3 × (step, memory), finished
+  EXPECT_EQ(events[0].started().capacity_bytes(), 128 << 20);
+  EXPECT_EQ(events[0].started().pid(), probe.pid());
+  EXPECT_EQ(events[1].step().index(), 0);
+  EXPECT_NEAR(events[1].step().loss(), std::log(4096), 0.2);
+  const Measurement measurement = Finished(events);
+  EXPECT_EQ(measurement.outcome, Outcome::kOk);
+  EXPECT_EQ(measurement.steps, 2);
+  EXPECT_GT(measurement.tokens_per_second, 0);
+  EXPECT_GT(measurement.peak_allocated_bytes, 0);
+  EXPECT_GE(measurement.peak_reserved_bytes, measurement.peak_allocated_bytes);
+  EXPECT_LE(measurement.peak_reserved_bytes, 128 << 20);
+  EXPECT_FALSE(measurement.breakdown.empty());
+  EXPECT_EQ(probe.Wait(), 0);
+}
+
+TEST(Probe, ReallyRunsOutOfMemoryAndSaysWhere) {
+  Measurement first;
+  for (int i = 0; i < 2; ++i) {
+    ProbeProcess probe;
+    probe.Send(Request(64));
+    const Measurement measurement = Finished(probe.All());
+    EXPECT_EQ(measurement.outcome, Outcome::kOutOfMemory);
+    EXPECT_GT(measurement.requested_bytes, measurement.free_bytes);
+    EXPECT_GT(measurement.allocated_bytes, 0);
+    EXPECT_GE(measurement.reserved_bytes, measurement.allocated_bytes);
+    EXPECT_FALSE(measurement.phase.empty());
+    EXPECT_FALSE(measurement.op.empty());
+    EXPECT_THAT(measurement.message, HasSubstr("out of memory: asked for"));
+    EXPECT_EQ(probe.Wait(), 0);
+    if (i == 0) {
+      first = measurement;
+    } else {
+      EXPECT_EQ(ToJson(measurement), ToJson(first));  // repeatable to the byte
+    }
+  }
+}
+
+TEST(Probe, RefusesWhatDoesNotFitTogether) {
+  v1::ProbeRequest request = Request(0);
+  ProbeProcess probe;
+  probe.Send(request);
+  const Measurement measurement = Finished(probe.All());
+  EXPECT_EQ(measurement.outcome, Outcome::kInvalid);
+  EXPECT_THAT(measurement.message, HasSubstr("micro_batch"));
+  EXPECT_EQ(probe.Wait(), 0);
+}
+
+TEST(Probe, RefusesADeviceItDoesNotHave) {
+  v1::ProbeRequest request = Request();
+  request.set_device("0000:c1:00.0");
+  ProbeProcess probe;
+  probe.Send(request);
+  const Measurement measurement = Finished(probe.All());
+  EXPECT_EQ(measurement.outcome, Outcome::kInvalid);
+  EXPECT_THAT(measurement.message, HasSubstr("0000:c1:00.0"));
+}
+
+v1::ProbeRequest Endless() {
+  v1::ProbeRequest request = Request();
+  request.set_max_steps(1'000'000);
+  request.set_step_budget_seconds(1000);
+  return request;
+}
+
+TEST(Probe, IsCancelledBySigintAndSaysSo) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    ProbeProcess probe;
+    probe.Send(Endless());
+    while (auto event = probe.Next()) {
+      if (event->has_step()) break;
+    }
+    kill(probe.pid(), signal);
+    EXPECT_EQ(Finished(probe.All()).outcome, Outcome::kCancelled);
+    EXPECT_EQ(probe.Wait(), 0);
+  }
+}
+
+TEST(Probe, EndsWhenItsProberIsGone) {
+  ProbeProcess probe;
+  probe.Send(Endless());
+  while (auto event = probe.Next()) {
+    if (event->has_step()) break;
+  }
+  probe.CloseInput();
+  EXPECT_EQ(Finished(probe.All()).outcome, Outcome::kCancelled);
+  EXPECT_EQ(probe.Wait(), 0);
+}
+
+TEST(Probe, WithoutARequestFails) {
+  ProbeProcess probe;
+  probe.CloseInput();
+  EXPECT_TRUE(probe.All().empty());
+  EXPECT_EQ(probe.Wait(), 1);
+}
+
+TEST(Probe, KeepsAJournalOfItsOwn) {
+  TempDir dir;
+  const std::string path = dir.path() + "/journal";
+  for (int64_t micro_batch : {2, 64}) {
+    v1::ProbeRequest request = Request(micro_batch);
+    request.set_journal_path(path);
+    ProbeProcess probe;
+    probe.Send(request);
+    probe.All();
+    probe.Wait();
+  }
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(lines[0], HasSubstr("started studies/1/trials/1 "));
+  EXPECT_EQ(lines[1], "finished studies/1/trials/1 OK");
+  EXPECT_EQ(lines[3], "finished studies/1/trials/1 OUT_OF_MEMORY");
+}
+
+}  // namespace
+}  // namespace hbmtune::testing
