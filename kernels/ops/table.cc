@@ -5,6 +5,13 @@
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/adamw_8bit/adamw_8bit.h"
 #include "kernels/ops/add/add.h"
+#include "kernels/ops/aten_bmm/aten_bmm.h"
+#include "kernels/ops/aten_dropout/aten_dropout.h"
+#include "kernels/ops/aten_nll_loss/aten_nll_loss.h"
+#include "kernels/ops/aten_pointwise/aten_pointwise.h"
+#include "kernels/ops/aten_range/aten_range.h"
+#include "kernels/ops/aten_reduce/aten_reduce.h"
+#include "kernels/ops/aten_softmax/aten_softmax.h"
 #include "kernels/ops/attention_materialised/attention_materialised.h"
 #include "kernels/ops/attention_tiled/attention_tiled.h"
 #include "kernels/ops/copy/copy.h"
@@ -75,13 +82,50 @@ constexpr std::array kTable = {
     &kSiluGateBackward,
 };
 
+constexpr std::array kAtenTable = {
+    &kAtenBmm,
+    &kAtenDropout,
+    &kAtenDropoutBackward,
+    &kAtenNllLoss,
+    &kAtenNllLossBackward,
+    &kAtenAdd,
+    &kAtenMul,
+    &kAtenAddScalar,
+    &kAtenMulScalar,
+    &kAtenNeg,
+    &kAtenPow,
+    &kAtenRsqrt,
+    &kAtenReciprocal,
+    &kAtenCos,
+    &kAtenSin,
+    &kAtenTanh,
+    &kAtenTanhBackward,
+    &kAtenSilu,
+    &kAtenSiluBackward,
+    &kAtenGelu,
+    &kAtenGeluBackward,
+    &kAtenClampMax,
+    &kAtenArange,
+    &kAtenInverseFrequencies,
+    &kAtenCausalMask,
+    &kAtenSum,
+    &kAtenSoftmax,
+    &kAtenLogSoftmax,
+    &kAtenSoftmaxBackward,
+    &kAtenLogSoftmaxBackward,
+};
+
 }  // namespace
 
 std::span<const OpKind* const> AllOps() { return kTable; }
 
+std::span<const OpKind* const> AtenOps() { return kAtenTable; }
+
 const OpKind* FindOp(std::string_view name) {
-  for (const OpKind* op : kTable) {
-    if (op->name == name) return op;
+  for (const auto table : {AllOps(), AtenOps()}) {
+    for (const OpKind* op : table) {
+      if (op->name == name) return op;
+    }
   }
   return nullptr;
 }

@@ -106,22 +106,25 @@ void ClampMax(const OpArgs& args) {
 
 }  // namespace
 
-const OpKind kAtenAdd = {"aten_add", CheckArgs<2>, CostOf, Add};
-const OpKind kAtenMul = {"aten_mul", CheckArgs<2>, CostOf, Mul};
-const OpKind kAtenAddScalar = {"aten_add_scalar", CheckArgs<1>, CostOf, AddScalar};
-const OpKind kAtenMulScalar = {"aten_mul_scalar", CheckArgs<1>, CostOf, MulScalar};
-const OpKind kAtenNeg = {"aten_neg", CheckArgs<1>, CostOf, Neg};
-const OpKind kAtenPow = {"aten_pow", CheckArgs<1>, CostOf, Pow};
-const OpKind kAtenRsqrt = {"aten_rsqrt", CheckArgs<1>, CostOf, Rsqrt};
-const OpKind kAtenReciprocal = {"aten_reciprocal", CheckArgs<1>, CostOf, Reciprocal};
-const OpKind kAtenCos = {"aten_cos", CheckArgs<1>, CostOf, Cos};
-const OpKind kAtenSin = {"aten_sin", CheckArgs<1>, CostOf, Sin};
-const OpKind kAtenTanh = {"aten_tanh", CheckArgs<1>, CostOf, Tanh};
-const OpKind kAtenTanhBackward = {"aten_tanh_backward", CheckArgs<2>, CostOf, TanhBackward};
-const OpKind kAtenSilu = {"aten_silu", CheckArgs<1>, CostOf, Silu};
-const OpKind kAtenSiluBackward = {"aten_silu_backward", CheckArgs<2>, CostOf, SiluBackward};
-const OpKind kAtenGelu = {"aten_gelu", CheckArgs<1>, CostOf, Gelu};
-const OpKind kAtenGeluBackward = {"aten_gelu_backward", CheckArgs<2>, CostOf, GeluBackward};
-const OpKind kAtenClampMax = {"aten_clamp_max", CheckArgs<1>, CostOf, ClampMax};
+const OpKind kAtenAdd = {"aten_pointwise_add", CheckArgs<2>, CostOf, Add};
+const OpKind kAtenMul = {"aten_pointwise_mul", CheckArgs<2>, CostOf, Mul};
+const OpKind kAtenAddScalar = {"aten_pointwise_add_scalar", CheckArgs<1>, CostOf, AddScalar};
+const OpKind kAtenMulScalar = {"aten_pointwise_mul_scalar", CheckArgs<1>, CostOf, MulScalar};
+const OpKind kAtenNeg = {"aten_pointwise_neg", CheckArgs<1>, CostOf, Neg};
+const OpKind kAtenPow = {"aten_pointwise_pow", CheckArgs<1>, CostOf, Pow};
+const OpKind kAtenRsqrt = {"aten_pointwise_rsqrt", CheckArgs<1>, CostOf, Rsqrt};
+const OpKind kAtenReciprocal = {"aten_pointwise_reciprocal", CheckArgs<1>, CostOf, Reciprocal};
+const OpKind kAtenCos = {"aten_pointwise_cos", CheckArgs<1>, CostOf, Cos};
+const OpKind kAtenSin = {"aten_pointwise_sin", CheckArgs<1>, CostOf, Sin};
+const OpKind kAtenTanh = {"aten_pointwise_tanh", CheckArgs<1>, CostOf, Tanh};
+const OpKind kAtenTanhBackward = {"aten_pointwise_tanh_backward", CheckArgs<2>, CostOf,
+                                 TanhBackward};
+const OpKind kAtenSilu = {"aten_pointwise_silu", CheckArgs<1>, CostOf, Silu};
+const OpKind kAtenSiluBackward = {"aten_pointwise_silu_backward", CheckArgs<2>, CostOf,
+                                 SiluBackward};
+const OpKind kAtenGelu = {"aten_pointwise_gelu", CheckArgs<1>, CostOf, Gelu};
+const OpKind kAtenGeluBackward = {"aten_pointwise_gelu_backward", CheckArgs<2>, CostOf,
+                                 GeluBackward};
+const OpKind kAtenClampMax = {"aten_pointwise_clamp_max", CheckArgs<1>, CostOf, ClampMax};
 
 }  // namespace hbmtune::ops

@@ -10,7 +10,7 @@ namespace hbmtune::ops {
 namespace {
 
 void CheckArgs(const OpArgs& args) {
-  const Check check("aten_sum", args, {"x"}, {"y"});
+  const Check check("aten_reduce_sum", args, {"x"}, {"y"});
   check.That(Broadcasts(args.out[0].shape, args.in[0].shape),
              "y of shape " + ToString(args.out[0].shape) + " is no reduction of x " +
                  ToString(args.in[0].shape));
@@ -38,6 +38,6 @@ void Host(const OpArgs& args) {
 
 }  // namespace
 
-const OpKind kAtenSum = {"aten_sum", CheckArgs, CostOf, Host};
+const OpKind kAtenSum = {"aten_reduce_sum", CheckArgs, CostOf, Host};
 
 }  // namespace hbmtune::ops

@@ -60,10 +60,10 @@ void Backward(const OpArgs& args) {
 }  // namespace
 
 const OpKind kAtenSoftmax = {"aten_softmax", CheckForward, CostOf, Forward<false>};
-const OpKind kAtenLogSoftmax = {"aten_log_softmax", CheckForward, CostOf, Forward<true>};
+const OpKind kAtenLogSoftmax = {"aten_softmax_log", CheckForward, CostOf, Forward<true>};
 const OpKind kAtenSoftmaxBackward = {"aten_softmax_backward", CheckBackward, CostOf,
                                      Backward<false>};
-const OpKind kAtenLogSoftmaxBackward = {"aten_log_softmax_backward", CheckBackward, CostOf,
+const OpKind kAtenLogSoftmaxBackward = {"aten_softmax_log_backward", CheckBackward, CostOf,
                                         Backward<true>};
 
 }  // namespace hbmtune::ops
