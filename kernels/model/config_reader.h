@@ -10,7 +10,7 @@
 namespace hbmtune {
 
 // Typed look-ups in one config.json, errors as std::invalid_argument that names model and key.
-// A key that is null counts as absent, as Transformers has it.
+// A key that is null counts as absent; IsNull tells the two apart where Transformers does.
 class ConfigReader {
  public:
   // Throws if the text is not JSON or not an object.
@@ -28,6 +28,7 @@ class ConfigReader {
   // rope_theta of the new layout ({"rope_parameters": {"rope_theta": …}}) or the old one.
   double RopeTheta() const;
   bool Has(const char* key) const { return Find({key}) != nullptr; }
+  bool IsNull(const char* key) const { return json_.contains(key) && json_[key].is_null(); }
   // Elements of a list of strings that equal `value`, or nothing if the key is absent.
   std::optional<int64_t> CountInList(const char* key, std::string_view value) const;
 

@@ -57,15 +57,15 @@ void RequireActivation(const ConfigReader& config, const char* key, std::string_
   }
 }
 
-// Query and key/value heads and their width, as Llama, Mistral and Qwen2 share them. `kv_heads`
-// is Transformers' default where the key is absent, 0 for as many as query heads.
-void ReadHeads(const ConfigReader& config, int64_t kv_heads, ModelSpec& spec) {
+// Query and key/value heads and their width, as Llama, Mistral and Qwen2 share them. An absent
+// num_key_value_heads takes the class's default, a null one is as many as query heads.
+void ReadHeads(const ConfigReader& config, ModelSpec& spec) {
   spec.heads = config.Integer({"num_attention_heads"});
-  if (config.Has("num_key_value_heads")) {
-    spec.kv_heads = config.Integer({"num_key_value_heads"});
-  } else {
-    spec.kv_heads = kv_heads > 0 ? kv_heads : spec.heads;
-  }
+  int64_t otherwise = spec.architecture == Architecture::kMistral ? 8
+                      : spec.architecture == Architecture::kQwen2 ? 32
+                                                                  : spec.heads;
+  if (config.IsNull("num_key_value_heads")) otherwise = spec.heads;
+  spec.kv_heads = config.FindInteger({"num_key_value_heads"}).value_or(otherwise);
   std::optional<int64_t> head_dim = config.FindInteger({"head_dim"});
   bool divides = spec.heads > 0 && spec.hidden % spec.heads == 0;
   if (!divides && (!head_dim || spec.architecture == Architecture::kLlama)) {
@@ -89,20 +89,14 @@ int64_t Qwen2Window(const ConfigReader& config, int64_t layers) {
   return sliding > 0 ? window : 0;
 }
 
-// Mistral's window is on unless it is null.
-int64_t MistralWindow(const std::string& json_text, const ConfigReader& config) {
-  if (config.Has("sliding_window")) return config.Integer({"sliding_window"});
-  return nlohmann::json::parse(json_text).contains("sliding_window") ? 0 : 4096;
-}
-
-void ReadLlamaFamily(const std::string& json_text, const ConfigReader& config, ModelSpec& spec) {
+void ReadLlamaFamily(const ConfigReader& config, ModelSpec& spec) {
   bool mistral = spec.architecture == Architecture::kMistral;
   bool qwen2 = spec.architecture == Architecture::kQwen2;
   spec.hidden = config.Integer({"hidden_size"});
   spec.layers = config.Integer({"num_hidden_layers"});
   spec.ffn = config.Integer({"intermediate_size"});
   spec.vocab = config.Integer({"vocab_size"});
-  ReadHeads(config, mistral ? 8 : qwen2 ? 32 : 0, spec);
+  ReadHeads(config, spec);
   int64_t positions = mistral ? 131072 : qwen2 ? 32768 : 2048;
   spec.max_positions = config.FindInteger({"max_position_embeddings"}).value_or(positions);
   spec.norm_eps = config.Number({"rms_norm_eps"}, 1e-6);
@@ -113,9 +107,10 @@ void ReadLlamaFamily(const std::string& json_text, const ConfigReader& config, M
     spec.mlp_bias = config.Bool({"mlp_bias"}, false);
   }
   spec.attention_bias = spec.attention_bias || qwen2;
-  spec.sliding_window = qwen2     ? Qwen2Window(config, spec.layers)
-                        : mistral ? MistralWindow(json_text, config)
-                                  : 0;
+  if (qwen2) spec.sliding_window = Qwen2Window(config, spec.layers);
+  if (mistral && !config.IsNull("sliding_window")) {
+    spec.sliding_window = config.FindInteger({"sliding_window"}).value_or(4096);
+  }
   spec.attention_dropout = config.Number({"attention_dropout"}, 0);
   RequireActivation(config, "hidden_act", "silu", {"silu", "swish"});
 }
@@ -239,7 +234,7 @@ ModelSpec ParseModelConfig(const std::string& json_text, const std::string& name
   switch (spec.architecture) {
     case Architecture::kFalcon: ReadFalcon(config, spec); break;
     case Architecture::kGpt2: ReadGpt2(config, spec); break;
-    default: ReadLlamaFamily(json_text, config, spec); break;
+    default: ReadLlamaFamily(config, spec); break;
   }
   CheckModelSpec(spec);
   return spec;
