@@ -10,11 +10,12 @@
 namespace hbmtune::ops {
 namespace {
 
-// Positive values: for k leading zeros among `bits`, 2^(bits − 1 − k) middles of [0.1, 1] · 10^-k.
-std::vector<double> PositiveValues(int bits) {
+// Positive values: for k zeros before the one bit, the middles of 2^(6 − k) parts of [0.1, 1],
+// twice as many without a sign, times 10^-k.
+std::vector<double> PositiveValues(bool is_signed) {
   std::vector<double> values;
-  for (int zeros = 0; zeros < bits; ++zeros) {
-    const int steps = 1 << (bits - 1 - zeros);
+  for (int zeros = 0; zeros < 7; ++zeros) {
+    const int steps = (is_signed ? 64 : 128) >> zeros;
     for (int i = 0; i < steps; ++i) {
       const double middle = 0.1 + 0.9 * (i + 0.5) / steps;
       values.push_back(middle * std::pow(10.0, -zeros));
@@ -51,12 +52,11 @@ HBMTUNE_VECTOR_CLONES float LargestMagnitude(const float* values, int64_t n) {
 
 DynamicCode::DynamicCode(bool is_signed) {
   std::vector<double> values = {0.0, 1.0};
-  for (double value : PositiveValues(is_signed ? 7 : 8)) {
+  for (double value : PositiveValues(is_signed)) {
     values.push_back(value);
     if (is_signed) values.push_back(-value);
   }
   std::sort(values.begin(), values.end());
-  values.resize(256, 1.0);
   for (size_t i = 0; i < 256; ++i) values_[i] = static_cast<float>(values[i]);
   for (size_t i = 0; i < 255; ++i) upper_[i] = (values_[i] + values_[i + 1]) / 2;
   upper_[255] = std::numeric_limits<float>::infinity();

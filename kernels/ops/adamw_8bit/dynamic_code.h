@@ -6,9 +6,9 @@
 namespace hbmtune::ops {
 
 // The dynamic tree code of Dettmers et al., "8-bit Optimizers via Block-wise Quantization" (2022,
-// section 1.3): after the sign bit, if any, k zero bits stand for a factor 10^-k, a one bit ends
-// them, and the bits left divide [0.1, 1] linearly, values being the middles. 256 values, sorted,
-// among them 0 and 1 exactly; code 0 is the least.
+// section 1.3): after the sign bit k ≤ 6 zero bits stand for a factor 10^-k, a one bit ends them,
+// and the bits left divide [0.1, 1] linearly, values being the middles; without a sign its bit is
+// one more for the linear part. 256 values, sorted, among them 0 and 1 exactly.
 class DynamicCode {
  public:
   explicit DynamicCode(bool is_signed);

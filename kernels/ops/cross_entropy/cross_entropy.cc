@@ -65,7 +65,7 @@ C RowLoss(const C* logits, int64_t target, C gradient, C* e, int64_t vocab) {
   const C sum = ExpRow(logits, C(1), largest, e, vocab);
   ScaleRow(e, gradient / sum, e, vocab);
   e[target] -= gradient;
-  return std::log(sum) + largest - at_target;
+  return std::log(sum) + (largest - at_target);  // in this order: both may be large
 }
 
 constexpr int kSlotExp = 12;

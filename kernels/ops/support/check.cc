@@ -39,8 +39,8 @@ std::string Check::NameOf(const TensorArg& tensor) const {
            std::less<>()(&tensor, args.data() + args.size());
   };
   std::string_view name = "tensor";
-  if (within(args_.in)) name = inputs_.begin()[&tensor - args_.in.data()];
-  if (within(args_.out)) name = outputs_.begin()[&tensor - args_.out.data()];
+  if (within(args_.in)) name = inputs_[static_cast<size_t>(&tensor - args_.in.data())];
+  if (within(args_.out)) name = outputs_[static_cast<size_t>(&tensor - args_.out.data())];
   if (name.back() == '?') name.remove_suffix(1);
   return std::string(name);
 }

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/program/op_kind.h"
 
@@ -46,8 +47,8 @@ class Check {
  private:
   std::string_view op_;
   const OpArgs& args_;
-  std::initializer_list<std::string_view> inputs_;
-  std::initializer_list<std::string_view> outputs_;
+  std::vector<std::string_view> inputs_;
+  std::vector<std::string_view> outputs_;
 };
 
 // The rows of a tensor whose last dimension is a row; true if leading dimensions fold.

@@ -44,7 +44,7 @@ HBMTUNE_INLINE C Sigmoid(C x) {
 HBMTUNE_INLINE float Tanh(float x) { return 1.0f - 2.0f / (1.0f + Exp(2.0f * x)); }
 HBMTUNE_INLINE double Tanh(double x) { return std::tanh(x); }
 
-// erf to 2e-7 absolute (fp32): 1 − t·P(t)·e^(−x²), t = 1/(1 + 0.3275911·|x|), the form of
+// erf to 5e-7 absolute (fp32): 1 − t·P(t)·e^(−x²), t = 1/(1 + 0.3275911·|x|), the form of
 // Abramowitz and Stegun 7.1.26.
 HBMTUNE_INLINE float Erf(float x) {
   const float magnitude = x < 0 ? -x : x;

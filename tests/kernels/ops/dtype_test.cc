@@ -63,7 +63,10 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, EveryOp,
 TEST(EveryOp, HasACase) {
   std::set<std::string_view> covered;
   for (const OpCase& op_case : AllCases(1)) covered.insert(op_case.op->name);
-  for (const OpKind* op : AllOps()) EXPECT_TRUE(covered.contains(op->name)) << op->name;
+  for (const OpKind* op : AllOps()) {
+    if (op->name.starts_with("aten_")) continue;  // PyTorch's own operators have their own test
+    EXPECT_TRUE(covered.contains(op->name)) << op->name;
+  }
 }
 
 TEST(EveryOp, CostsSomething) {
