@@ -1,0 +1,20 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include "client/connection.h"
+#include "client/terminal.h"
+#include "client/verbs.h"
+
+namespace hbmtune::client {
+
+// What the daemon recommends for a study; nothing yet is a FAILED_PRECONDITION.
+absl::StatusOr<v1::Recommendation> RecommendFor(const Connection& connection,
+                                                const std::string& study);
+
+// The end of `tune` and `watch`: shows what a study that has ended came to, in text or JSON, and
+// says so by the exit code: nothing fits, interrupted, failed (its message is the error), done.
+absl::StatusOr<ExitCode> Conclude(const Connection& connection, const v1::Study& study,
+                                  bool local, bool json, Terminal& terminal);
+
+}  // namespace hbmtune::client

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/core/result.h"
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+
+// Configs and results in people's words.
+namespace hbmtune::client {
+
+// "llama2-13b · full fine-tune · adamw · seq 2048 · hf-sdpa+deepspeed".
+std::string DescribeWorkload(const Workload& workload);
+
+// One idea a line: batch, checkpointing, precision, partitioning and offload, allocator. What is
+// at its default is passed over, but for batch, checkpointing and precision.
+std::vector<std::string> DescribeConfig(const TrainConfig& config, Framework framework);
+
+// The same on one line, for tables.
+std::string DescribeConfigShort(const TrainConfig& config, Framework framework);
+
+// What a trial came to, whether measured or modelled.
+struct Figures {
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  int64_t peak_bytes = 0;  // used, or what is known of it
+  int64_t host_bytes = 0;
+  int64_t capacity_bytes = 0;
+};
+Figures FiguresOf(const Estimate& estimate);
+Figures FiguresOf(const Measurement& measurement);
+
+// "PREDICTED (peak −3 %…+2 %)"; without the bracket when the interval is empty.
+std::string DescribeEvidence(Evidence evidence, const Interval& interval);
+
+// "weights 24.2 · gradients 24.2 · outside the allocator 1.20": GiB, largest first.
+std::string DescribeBreakdown(const std::vector<CategoryBytes>& breakdown);
+
+}  // namespace hbmtune::client

@@ -1,0 +1,65 @@
+#include "client/errors.h"
+
+#include <cstdio>
+#include <string>
+
+#include "client/flags.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace hbmtune::client {
+namespace {
+
+// "workload.seq_len" → "--seq-len".
+std::string FlagOfField(std::string field) {
+  for (const char* message : {"workload.", "train_config."}) {
+    if (field.starts_with(message)) field.erase(0, std::string_view(message).size());
+  }
+  return FlagName(field);
+}
+
+std::string Violations(const google::rpc::BadRequest& request) {
+  std::string text;
+  for (const auto& violation : request.field_violations()) {
+    if (!text.empty()) text += "; ";
+    if (!violation.field().empty()) text += FlagOfField(violation.field()) + ": ";
+    text += violation.description();
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  std::string sentence = status.error_message();
+  google::rpc::Status details;
+  if (details.ParseFromString(status.error_details())) {
+    for (const google::protobuf::Any& detail : details.details()) {
+      google::rpc::BadRequest request;
+      if (!detail.UnpackTo(&request) || request.field_violations().empty()) continue;
+      sentence = Violations(request);
+    }
+  }
+  return {static_cast<absl::StatusCode>(status.error_code()), sentence};
+}
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return kDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange: return kUsage;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded: return kUnreachable;
+    case absl::StatusCode::kAborted: return kInterrupted;
+    default: return kFailed;
+  }
+}
+
+ExitCode Report(const absl::Status& status) {
+  std::fprintf(stderr, "hbmtune: %s\n", std::string(status.message()).c_str());
+  return ExitCodeOf(status);
+}
+
+}  // namespace hbmtune::client

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <absl/status/status.h>
+#include <grpcpp/support/status.h>
+
+namespace hbmtune::client {
+
+// What the shell sees.
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kNothingFits = 3,
+  kUnreachable = 4,
+  kInterrupted = 130,
+};
+
+// The daemon's error as a status of the same code whose message is one sentence: the violations
+// of a BadRequest, each with the flag that it concerns, or the daemon's own message.
+absl::Status FromGrpc(const grpc::Status& status);
+
+// INVALID_ARGUMENT, NOT_FOUND and OUT_OF_RANGE are the caller's mistakes (2), UNAVAILABLE and
+// DEADLINE_EXCEEDED a daemon that cannot be reached (4), ABORTED an interruption (130).
+ExitCode ExitCodeOf(const absl::Status& status);
+
+// Writes "hbmtune: …" on stderr and returns the exit code.
+ExitCode Report(const absl::Status& status);
+
+}  // namespace hbmtune::client

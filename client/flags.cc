@@ -1,0 +1,123 @@
+#include "client/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+#include "client/text.h"
+#include "kernels/core/nearest.h"
+#include "kernels/core/units.h"
+
+namespace hbmtune::client {
+namespace {
+
+std::string Replaced(std::string_view text, char from, char to) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c == from) c = to;
+  }
+  return result;
+}
+
+// The whole of `text` as a number, "5e8" and "500_000" included.
+std::optional<double> Number(const std::string& text) {
+  std::string digits;
+  for (char c : text) {
+    if (c != '_') digits += c;
+  }
+  double value = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  if (!std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+namespace internal {
+
+Json ParseWhole(const std::string& text, bool bytes) {
+  if (bytes) {
+    if (auto size = ParseBytes(text)) return *size;
+    throw std::invalid_argument("'" + text + "' is not a size (like 512MiB or 1.5GiB)");
+  }
+  constexpr double kExact = 9007199254740992.0;  // 2^53: over it doubles skip whole numbers
+  auto value = Number(text);
+  if (!value || std::floor(*value) != *value || std::fabs(*value) > kExact) {
+    throw std::invalid_argument("'" + text + "' is not a whole number");
+  }
+  return static_cast<int64_t>(*value);
+}
+
+Json ParseReal(const std::string& text) {
+  auto value = Number(text);
+  if (!value) throw std::invalid_argument("'" + text + "' is not a number");
+  return *value;
+}
+
+Json ParseSwitch(const std::string& text) {
+  if (text == "true" || text == "on" || text == "yes" || text == "1") return true;
+  if (text == "false" || text == "off" || text == "no" || text == "0") return false;
+  throw std::invalid_argument("'" + text + "' is not true or false");
+}
+
+void RejectName(const std::string& text, const std::vector<std::string>& names) {
+  throw std::invalid_argument("'" + text + "' is not " + JoinWords(names) +
+                              DidYouMean(text, names));
+}
+
+std::string NumberText(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.12g", value);
+  return text;
+}
+
+}  // namespace internal
+
+std::string FlagName(std::string_view path) { return "--" + Replaced(path, '_', '-'); }
+
+std::string PathOfFlag(std::string_view flag) {
+  if (flag.starts_with("--")) flag.remove_prefix(2);
+  return Replaced(flag, '-', '_');
+}
+
+void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::string& top_group,
+              Defaults defaults, GivenFields& given) {
+  for (const FlagField& field : fields) {
+    CLI::callback_t take = [&given, field](const CLI::results_t& values) {
+      try {
+        given[field.path] = field.parse(values.back());
+      } catch (const std::invalid_argument& error) {
+        throw CLI::ValidationError(FlagName(field.path), error.what());
+      }
+      return true;
+    };
+    std::string help = field.help;
+    bool shown = defaults == Defaults::kShown && !field.default_text.empty();
+    if (shown) help += " [" + field.default_text + "]";
+    CLI::Option* option = app.add_option(FlagName(field.path), take, help);
+    option->type_name(field.type)->group(field.group.empty() ? top_group : field.group);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (field.type == "true|false") option->expected(0, 1)->default_str("true");
+  }
+}
+
+CLI::Option* AddChoice(CLI::App& app, const std::string& name,
+                       const std::vector<std::string>& choices, const std::string& help,
+                       std::string& value) {
+  std::string type;
+  for (const std::string& choice : choices) type += (type.empty() ? "" : "|") + choice;
+  CLI::callback_t take = [&value, name, choices](const CLI::results_t& values) {
+    value = values.back();
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return true;
+    throw CLI::ValidationError(name, "'" + value + "' is not " + JoinWords(choices) +
+                                         DidYouMean(value, choices));
+  };
+  CLI::Option* option = app.add_option(name, take, help);
+  option->type_name(type)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  return option;
+}
+
+}  // namespace hbmtune::client

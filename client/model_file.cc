@@ -1,0 +1,78 @@
+#include "client/model_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "kernels/core/nearest.h"
+
+namespace hbmtune::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostBytes = size_t{1} << 20;  // Hugging Face's own are under 10 KiB
+
+bool LooksLikePath(const std::string& model) {
+  std::error_code ignored;
+  return model.find('/') != std::string::npos || model.ends_with(".json") ||
+         fs::exists(model, ignored);
+}
+
+absl::Status NoSuchFile(const fs::path& path) {
+  fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename());
+  }
+  return absl::InvalidArgumentError("no such file: " + path.string() +
+                                    DidYouMean(path.filename().string(), names));
+}
+
+// "Llama-2-13b" for ".../Llama-2-13b/config.json"; the file's own stem for other names.
+std::string NameOf(const fs::path& path) {
+  std::error_code error;
+  fs::path whole = fs::absolute(path, error);
+  bool usual = whole.filename() == "config.json" && whole.parent_path().has_filename();
+  return usual ? whole.parent_path().filename().string() : whole.stem().string();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ModelSource> ReadModel(const std::string& model) {
+  v1::ModelSource source;
+  if (model.empty()) {
+    return absl::InvalidArgumentError(
+        "--model is missing: give a preset's name or a path to a Hugging Face config.json");
+  }
+  if (!LooksLikePath(model)) {
+    source.set_preset(model);
+    return source;
+  }
+  fs::path path = model;
+  std::error_code error;
+  if (fs::is_directory(path, error)) path /= "config.json";
+  if (!fs::exists(path, error)) return NoSuchFile(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::InvalidArgumentError("cannot read " + path.string() + ": " +
+                                      std::strerror(errno));
+  }
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes) {
+    return absl::InvalidArgumentError(path.string() +
+                                      " has over 1 MiB: that is no config.json");
+  }
+  source.set_config_json(std::move(text));
+  source.set_name(NameOf(path));
+  return source;
+}
+
+}  // namespace hbmtune::client

@@ -1,0 +1,243 @@
+#include "client/request_flags.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "kernels/core/field_path.h"
+#include "kernels/core/nearest.h"
+#include "kernels/core/precision.h"
+#include "kernels/core/units.h"
+#include "proto/convert.h"
+
+namespace hbmtune::client {
+namespace {
+
+template <class T>
+absl::Status SetFields(const GivenFields& fields, T& value) {
+  try {
+    for (const auto& [path, json] : fields) SetField(value, path, json);
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetSize(const std::string& flag, const std::string& text, const auto& set) {
+  if (text.empty()) return absl::OkStatus();
+  auto bytes = ParseBytes(text);
+  if (!bytes || *bytes <= 0) {
+    return absl::InvalidArgumentError(flag + ": '" + text +
+                                      "' is not a size over 0 (like 512MiB or 1.5GiB)");
+  }
+  set(*bytes);
+  return absl::OkStatus();
+}
+
+// What the shorthand sets, as fields: those of the dtypes always, others where they change.
+GivenFields PrecisionFields(const std::string& name, Framework framework) {
+  TrainConfig config;
+  ApplyPrecision(ParseEnum<Precision>(name).value(), framework, config);
+  GivenFields fields;
+  for (const std::string& path : FieldPaths<TrainConfig>()) {
+    auto value = GetField(config, path);
+    bool dtype = path.ends_with("_dtype") || path == "master_weights";
+    if (value && (dtype || value != GetField(TrainConfig{}, path))) fields[path] = *value;
+  }
+  return fields;
+}
+
+CLI::Option* AddPrecision(CLI::App& app, std::string& precision) {
+  return AddChoice(app, "--precision",
+                   {EnumNames<Precision>::kNames.begin(), EnumNames<Precision>::kNames.end()},
+                   "shorthand for the dtype fields", precision);
+}
+
+// "1:16" and "0,1,4" with each value in the field's own spelling.
+std::string SpellPin(const FlagField& field, const std::string& text) {
+  std::string spelt;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find_first_of(",:", begin), text.size());
+    std::string part = text.substr(begin, end - begin);
+    bool open_end = part.empty() && text.find(':') != std::string::npos;
+    if (!open_end) {
+      Json value = field.parse(part);
+      spelt += value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    if (end < text.size()) spelt += text[end];
+    begin = end + 1;
+  }
+  return spelt;
+}
+
+// The enums of the struct called `prefix`, if all of them have a value of that name, set to it.
+std::map<std::string, std::string> StructPins(const std::string& prefix,
+                                              const std::string& value) {
+  std::map<std::string, std::string> pins;
+  for (const FlagField& field : FlagFields<TrainConfig>()) {
+    bool names = field.type.find('|') != std::string::npos && field.type != "true|false";
+    if (!names || !field.path.starts_with(prefix + ".")) continue;
+    try {
+      pins[field.path] = SpellPin(field, value);
+    } catch (const std::invalid_argument&) {
+      return {};
+    }
+  }
+  return pins;
+}
+
+// "zero.stage=2" and the like, added to `pins`.
+absl::Status TakePin(const std::string& text, std::map<std::string, std::string>& pins) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return absl::InvalidArgumentError("--pin: '" + text + "' is not FIELD=VALUE");
+  }
+  std::string name = text.substr(0, equals);
+  std::string path = PathOfFlag(name);
+  std::string value = text.substr(equals + 1);
+  if (path == "precision") {
+    pins[path] = value;
+    return absl::OkStatus();
+  }
+  std::vector<std::string> known = {"precision"};
+  for (const FlagField& field : FlagFields<TrainConfig>()) {
+    known.push_back(FlagName(field.path).substr(2));
+    if (field.path != path) continue;
+    try {
+      pins[path] = SpellPin(field, value);
+      return absl::OkStatus();
+    } catch (const std::invalid_argument& error) {
+      return absl::InvalidArgumentError("--pin " + known.back() + ": " + error.what());
+    }
+  }
+  auto whole = StructPins(path, value);
+  pins.insert(whole.begin(), whole.end());
+  if (!whole.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("--pin: a train config has no field '" + name + "'" +
+                                    DidYouMean(name, known));
+}
+
+// Clears what stands in no path of `fields`.
+void Prune(const GivenFields& fields, const std::string& prefix,
+           google::protobuf::Message& message) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> set;
+  reflection.ListFields(message, &set);
+  for (const auto* field : set) {
+    std::string path = prefix + field->name();
+    if (field->message_type() == nullptr) {
+      if (!fields.contains(path)) reflection.ClearField(&message, field);
+      continue;
+    }
+    auto* inner = reflection.MutableMessage(&message, field);
+    Prune(fields, path + ".", *inner);
+    if (inner->ByteSizeLong() == 0) reflection.ClearField(&message, field);
+  }
+}
+
+}  // namespace
+
+void WorkloadFlags::AddTo(CLI::App& app) {
+  const std::string group = "what is trained";
+  app.add_option("--model", model, "a preset's name, or a path to a Hugging Face config.json")
+      ->type_name("MODEL")
+      ->group(group);
+  AddFlags(app, FlagFields<Workload>("model"), group, Defaults::kShown, given);
+  app.add_option("--device", device, "host, a GPU, or model:NAME (see hbmtune devices) [host]")
+      ->type_name("DEVICE")
+      ->group("on what");
+}
+
+absl::StatusOr<Workload> WorkloadFlags::Apply(Workload base) const {
+  if (!model.empty()) base.model = ModelSpec{};
+  if (absl::Status status = SetFields(given, base); !status.ok()) return status;
+  return base;
+}
+
+void CeilingFlags::AddTo(CLI::App& app) {
+  const std::string group = "on what";
+  app.add_option("--memory", memory,
+                 "memory that the device has: the hard budget on host, instead of the "
+                 "profile's on a modelled GPU")
+      ->type_name("SIZE")
+      ->group(group);
+  app.add_option("--ceiling", ceiling,
+                 "device memory that may be used [all but the larger of 5 % and 2 GiB; all on "
+                 "host]")
+      ->type_name("SIZE")
+      ->group(group);
+  app.add_option("--host-memory", host_memory, "host memory that may be used [no limit]")
+      ->type_name("SIZE")
+      ->group(group);
+}
+
+absl::Status CeilingFlags::Apply(v1::Ceiling& sizes) const {
+  absl::Status status =
+      SetSize("--memory", memory, [&](int64_t bytes) { sizes.set_capacity_bytes(bytes); });
+  if (!status.ok()) return status;
+  status = SetSize("--ceiling", ceiling, [&](int64_t bytes) { sizes.set_device_bytes(bytes); });
+  if (!status.ok()) return status;
+  return SetSize("--host-memory", host_memory,
+                 [&](int64_t bytes) { sizes.set_host_bytes(bytes); });
+}
+
+void TrainConfigFlags::AddTo(CLI::App& app) {
+  const std::string group = "train config";
+  AddPrecision(app, precision)->group(group);
+  AddFlags(app, FlagFields<TrainConfig>(), group, Defaults::kShown, given);
+}
+
+GivenFields TrainConfigFlags::Fields(Framework framework) const {
+  GivenFields fields = given;
+  if (!precision.empty()) fields.merge(PrecisionFields(precision, framework));
+  return fields;
+}
+
+void PinFlags::AddTo(CLI::App& app) {
+  app.add_option("--pin", pins,
+                 "fixes a tunable, as its own flag below does, or narrows it to a list (0,1,4) or "
+                 "a range (1:16); may be repeated. Also precision=NAME and offload=none")
+      ->type_name("FIELD=VALUE")
+      ->allow_extra_args(false)
+      ->group("how it is searched");
+  const std::string group =
+      "train config: what is given here is pinned (or narrowed), the rest is searched";
+  AddPrecision(app, precision)->group(group);
+  std::vector<FlagField> fields = FlagFields<TrainConfig>();
+  for (FlagField& field : fields) {
+    field.parse = [whole = field](const std::string& text) -> Json {
+      return SpellPin(whole, text);
+    };
+  }
+  AddFlags(app, fields, group, Defaults::kHidden, given);
+}
+
+absl::StatusOr<std::map<std::string, std::string>> PinFlags::Pins() const {
+  std::map<std::string, std::string> all;
+  for (const std::string& pin : pins) {
+    if (absl::Status status = TakePin(pin, all); !status.ok()) return status;
+  }
+  if (!precision.empty()) all["precision"] = precision;
+  for (const auto& [path, text] : given) all[path] = text.get<std::string>();
+  return all;
+}
+
+absl::Status ApplyFields(const GivenFields& fields, TrainConfig& config) {
+  return SetFields(fields, config);
+}
+
+void ToSparseProto(const TrainConfig& config, const GivenFields& fields,
+                   v1::TrainConfig& message) {
+  ToProto(config, message);
+  Prune(fields, "", message);
+}
+
+absl::StatusOr<double> ParseBudget(const std::string& text) {
+  auto seconds = ParseSeconds(text);
+  if (!seconds || *seconds <= 0) {
+    return absl::InvalidArgumentError("--budget: '" + text +
+                                      "' is not a time over 0 (like 60s, 5m or 1h)");
+  }
+  return *seconds;
+}
+
+}  // namespace hbmtune::client
