@@ -39,7 +39,7 @@ std::vector<Column> StudyStateColumns(const StudyRecord& record) {
 
 std::vector<Column> StudyColumns(const StudyRecord& record) {
   std::vector<Column> columns = {{"owner_uid", record.owner_uid},
-                                 {"request_hash", RequestHash(record.spec)},
+                                 {"request_hash", record.request_hash},
                                  {"workload_hash", WorkloadKey(record.spec.workload)},
                                  {"create_time_us", TimeValue(record.create_time)}};
   SqlValue request_id;
@@ -58,6 +58,7 @@ StudyRecord StudyFromRow(const Row& row) {
   record.id = row.Int("id");
   record.owner_uid = row.Int("owner_uid");
   record.client_request_id = row.Text("client_request_id");
+  record.request_hash = row.Text("request_hash");
   StudySpec::Visit(record.spec, [&](const Field& field, auto& value) {
     using T = std::remove_reference_t<decltype(value)>;
     if constexpr (Visited<T>) {

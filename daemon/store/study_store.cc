@@ -160,10 +160,9 @@ absl::Status StudyStore::InsertBreakdown(const TrialRecord& trial, std::string_v
   return absl::OkStatus();
 }
 
-absl::Status StudyStore::AbandonTrials(int64_t study_id) {
-  return database_.Execute("UPDATE trials SET state=? WHERE study_id=? AND state=?",
-                           {std::string(Name(TrialState::kAbandoned)), study_id,
-                            std::string(Name(TrialState::kRunning))});
+absl::Status StudyStore::AbandonTrial(const TrialRecord& trial) {
+  return Update(database_, "trials", {{"state", std::string(Name(TrialState::kAbandoned))}},
+                "study_id=? AND number=?", Key(trial));
 }
 
 absl::Status StudyStore::ReadBreakdowns(std::vector<TrialRecord>& trials) {

@@ -46,8 +46,8 @@ class StudyStore {
   // Writes results of a trial and the progress of its study, in one transaction. A trial that was
   // never started (an estimate needs no process) is inserted.
   absl::Status FinishTrial(const TrialRecord& trial, const StudyRecord& study);
-  // Trials that have no end become ABANDONED.
-  absl::Status AbandonTrials(int64_t study_id);
+  // The trial did not count.
+  absl::Status AbandonTrial(const TrialRecord& trial);
   absl::StatusOr<TrialRecord> GetTrial(int64_t study_id, int64_t number);
   // In order: those with a number over `after`, at most `limit`.
   absl::StatusOr<std::vector<TrialRecord>> ListTrials(int64_t study_id, int64_t after,

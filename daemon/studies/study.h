@@ -92,6 +92,7 @@ struct StudyRecord {
   int64_t id = 0;
   int64_t owner_uid = 0;
   std::string client_request_id;
+  std::string request_hash;  // of the spec as it was asked for
   StudySpec spec;
   StudyState state = StudyState::kQueued;
   std::string message;
@@ -101,7 +102,9 @@ struct StudyRecord {
   absl::Time create_time = absl::InfinitePast();
   absl::Time start_time = absl::InfinitePast();  // until it first ran
   absl::Time end_time = absl::InfinitePast();    // until it ended
-  std::string trying;                            // of a running study, not stored
+  // Of a running study, not stored: what is being tried, and since when.
+  std::string trying;
+  absl::Time trying_since = absl::InfinitePast();
 
   bool ended() const { return state >= StudyState::kSucceeded; }
 };

@@ -1,0 +1,66 @@
+#include "daemon/devices/catalogue.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "daemon/base/errors.h"
+#include "kernels/core/nearest.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+constexpr std::string_view kHost = "host";
+constexpr std::string_view kModelPrefix = "model:";
+
+absl::Status UnknownDevice(const std::string& name, const std::vector<std::string>& known) {
+  // "mi210" for "model:mi210" is the likeliest mistake.
+  const std::string modelled = std::string(kModelPrefix) + name;
+  const bool forgot_prefix = std::find(known.begin(), known.end(), modelled) != known.end();
+  const std::string nearest = forgot_prefix ? modelled : NearestName(name, known);
+  std::string text = absl::StrCat("there is no device '", name, "'");
+  if (nearest.empty()) {
+    absl::StrAppend(&text, "; there are ", absl::StrJoin(known, ", "));
+  } else {
+    absl::StrAppend(&text, " (did you mean ", nearest, "?)");
+  }
+  return WithReason(absl::NotFoundError(text), "UNKNOWN_DEVICE", {{"nearest", nearest}});
+}
+
+}  // namespace
+
+int64_t NodeMemoryBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+absl::StatusOr<DeviceInfo> Catalogue::Find(const std::string& name) const {
+  std::vector<std::string> known;
+  for (const std::string& profile_name : device::ProfileNames()) {
+    const bool host = profile_name == kHost;
+    known.push_back(host ? profile_name : std::string(kModelPrefix) + profile_name);
+    if (known.back() != name) continue;
+    auto profile = device::FindProfile(profile_name, profile_directory_);
+    if (!profile.ok()) return profile.status();
+    DeviceInfo info;
+    info.name = name;
+    info.kind = host ? DeviceKind::kHost : DeviceKind::kModel;
+    info.memory_bytes =
+        host ? NodeMemoryBytes() : static_cast<int64_t>(profile->capacity_bytes.value);
+    info.profile = *std::move(profile);
+    return info;
+  }
+  return UnknownDevice(name, known);
+}
+
+std::vector<DeviceInfo> Catalogue::List() const {
+  std::vector<DeviceInfo> devices;
+  for (const std::string& name : device::ProfileNames()) {
+    auto found = Find(name == kHost ? name : std::string(kModelPrefix) + name);
+    if (found.ok()) devices.push_back(*std::move(found));
+  }
+  return devices;
+}
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,39 @@
+#include "daemon/services/status.h"
+
+#include <string>
+
+#include "daemon/base/errors.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace hbmtune::daemon {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  // absl and gRPC share the numbers of the codes.
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(std::string(status.message()));
+
+  google::rpc::BadRequest bad_request;
+  for (const FieldViolation& violation : FieldViolations(status)) {
+    auto* entry = bad_request.add_field_violations();
+    entry->set_field(violation.field);
+    entry->set_description(violation.description);
+  }
+  if (bad_request.field_violations_size() > 0) details.add_details()->PackFrom(bad_request);
+
+  std::string reason = ReasonOf(status);
+  if (reason.empty() && absl::IsResourceExhausted(status)) reason = "STORE_DEGRADED";
+  if (!reason.empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(reason);
+    info.set_domain("hbmtune");
+    for (const auto& [key, value] : MetadataOf(status)) (*info.mutable_metadata())[key] = value;
+    details.add_details()->PackFrom(info);
+  }
+  return grpc::Status(code, details.message(), details.SerializeAsString());
+}
+
+}  // namespace hbmtune::daemon

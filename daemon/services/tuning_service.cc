@@ -1,0 +1,183 @@
+#include "daemon/services/tuning_service.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "daemon/base/errors.h"
+#include "daemon/services/answer.h"
+#include "daemon/services/caller.h"
+#include "daemon/services/messages.h"
+#include "daemon/services/requests.h"
+#include "daemon/services/watch_study.h"
+#include "daemon/studies/plan.h"
+#include "proto/convert.h"
+#include "tuner/predict/predict.h"
+
+namespace hbmtune::daemon {
+
+grpc::ServerUnaryReactor* TuningService::CreateStudy(grpc::CallbackServerContext* context,
+                                                     const v1::CreateStudyRequest* request,
+                                                     v1::Study* response) {
+  return AnswerLater(parts_.pool, context, [this, context, request, response]() -> absl::Status {
+    auto caller = CallerOf(*context, parts_.peers);
+    if (!caller.ok()) return caller.status();
+    auto spec = ParseStudySpec(*request);
+    if (!spec.ok()) return spec.status();
+    auto study = parts_.studies.Create(*spec, caller->uid, request->client_request_id());
+    if (!study.ok()) return study.status();
+    ToMessage(*study, parts_.clock.Now(), *response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* TuningService::GetStudy(grpc::CallbackServerContext* context,
+                                                  const v1::GetStudyRequest* request,
+                                                  v1::Study* response) {
+  return Answer(context, [&]() -> absl::Status {
+    auto id = ParseStudy(request->name());
+    if (!id.ok()) return id.status();
+    auto study = parts_.studies.Get(*id);
+    if (!study.ok()) return study.status();
+    ToMessage(*study, parts_.clock.Now(), *response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* TuningService::ListStudies(grpc::CallbackServerContext* context,
+                                                     const v1::ListStudiesRequest* request,
+                                                     v1::ListStudiesResponse* response) {
+  return Answer(context, [&]() -> absl::Status {
+    auto size = ParsePageSize(request->page_size());
+    if (!size.ok()) return size.status();
+    auto before = ParsePageToken(request->page_token());
+    if (!before.ok()) return before.status();
+    auto studies = parts_.studies.List(*before, *size + 1);  // one more: is there a next page?
+    if (!studies.ok()) return studies.status();
+    const bool more = static_cast<int64_t>(studies->size()) > *size;
+    if (more) studies->pop_back();
+    for (const StudyRecord& study : *studies) {
+      ToMessage(study, parts_.clock.Now(), *response->add_studies());
+    }
+    if (more) response->set_next_page_token(absl::StrCat(studies->back().id));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerWriteReactor<v1::StudyEvent>* TuningService::WatchStudy(
+    grpc::CallbackServerContext*, const v1::WatchStudyRequest* request) {
+  auto id = ParseStudy(request->name());
+  if (!id.ok()) return RefuseStream(ToGrpc(id.status()));
+  auto subscription = parts_.studies.Watch(*id);
+  if (!subscription.ok()) return RefuseStream(ToGrpc(subscription.status()));
+  return StreamEvents(*std::move(subscription), parts_.clock);
+}
+
+grpc::ServerUnaryReactor* TuningService::CancelStudy(grpc::CallbackServerContext* context,
+                                                     const v1::CancelStudyRequest* request,
+                                                     v1::Study* response) {
+  auto* reactor = context->DefaultReactor();
+  auto id = ParseStudy(request->name());
+  if (!id.ok()) {
+    reactor->Finish(ToGrpc(id.status()));
+    return reactor;
+  }
+  parts_.studies.Cancel(*id, "cancelled by a client",
+                        [this, reactor, response](const absl::StatusOr<StudyRecord>& study) {
+                          if (study.ok()) ToMessage(*study, parts_.clock.Now(), *response);
+                          reactor->Finish(ToGrpc(study.status()));
+                        });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
+                                                    const v1::ListTrialsRequest* request,
+                                                    v1::ListTrialsResponse* response) {
+  return Answer(context, [&]() -> absl::Status {
+    auto id = ParseStudy(request->parent());
+    if (!id.ok()) return id.status();
+    auto size = ParsePageSize(request->page_size());
+    if (!size.ok()) return size.status();
+    auto after = ParsePageToken(request->page_token());
+    if (!after.ok()) return after.status();
+    if (auto study = parts_.studies.Get(*id); !study.ok()) return study.status();
+    auto trials = parts_.store.ListTrials(*id, *after, *size + 1);
+    if (!trials.ok()) return trials.status();
+    const bool more = static_cast<int64_t>(trials->size()) > *size;
+    if (more) trials->pop_back();
+    for (const TrialRecord& trial : *trials) ToMessage(trial, *response->add_trials());
+    if (more) response->set_next_page_token(absl::StrCat(trials->back().number));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* context,
+                                                   const v1::RecommendRequest* request,
+                                                   v1::Recommendation* response) {
+  return AnswerLater(parts_.pool, context, [this, request, response] {
+    return DoRecommend(*request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* TuningService::Estimate(grpc::CallbackServerContext* context,
+                                                  const v1::EstimateRequest* request,
+                                                  v1::EstimateResponse* response) {
+  return AnswerLater(parts_.pool, context, [this, request, response] {
+    return DoEstimate(*request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* TuningService::Export(grpc::CallbackServerContext* context,
+                                                const v1::ExportRequest* request,
+                                                v1::ExportResponse* response) {
+  return AnswerLater(parts_.pool, context, [this, request, response] {
+    return DoExport(*request, *response);
+  });
+}
+
+absl::StatusOr<std::shared_ptr<const Advice>> TuningService::AdviceFor(
+    const std::string& study_name) {
+  auto id = ParseStudy(study_name);
+  if (!id.ok()) return id.status();
+  auto study = parts_.studies.Get(*id);
+  if (!study.ok()) return study.status();
+  return parts_.recommender.ForStudy(*study);
+}
+
+absl::Status TuningService::DoRecommend(const v1::RecommendRequest& request,
+                                        v1::Recommendation& response) {
+  if (absl::Status status = CheckEnums(request); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<const Advice>> advice;
+  if (!request.study().empty()) {
+    advice = AdviceFor(request.study());
+  } else {
+    auto workload = ParseWorkload(request.workload(), request.model());
+    if (!workload.ok()) return workload.status();
+    auto device = parts_.catalogue.Find(request.device());
+    if (!device.ok()) return device.status();
+    advice = parts_.recommender.ForWorkload(*workload, device->name);
+  }
+  if (!advice.ok()) return advice.status();
+  ToMessage(**advice, response);
+  return absl::OkStatus();
+}
+
+absl::Status TuningService::DoEstimate(const v1::EstimateRequest& request,
+                                       v1::EstimateResponse& response) {
+  if (absl::Status status = CheckEnums(request); !status.ok()) return status;
+  auto device = parts_.catalogue.Find(request.device());
+  if (!device.ok()) return device.status();
+  auto ceiling = ResolveCeiling(FromProto<Ceiling>(request.ceiling()), *device);
+  if (!ceiling.ok()) return ceiling.status();
+  auto workload = ParseWorkload(request.workload(), request.model());
+  if (!workload.ok()) return workload.status();
+  const bool host = device->kind == DeviceKind::kHost;
+  auto config = ParseTrainConfig(request.train_config(), *workload, host);
+  if (!config.ok()) return config.status();
+  auto estimate = Predict(*workload, *config, device->profile, *ceiling);
+  if (!estimate.ok()) return FieldError("train_config", estimate.status());
+  ToProto(*estimate, *response.mutable_estimate());
+  ToProto(*workload, *response.mutable_workload());
+  ToProto(*config, *response.mutable_train_config());
+  return absl::OkStatus();
+}
+
+}  // namespace hbmtune::daemon

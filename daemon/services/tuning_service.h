@@ -1,0 +1,66 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/worker_pool.h"
+#include "daemon/devices/catalogue.h"
+#include "daemon/net/peers.h"
+#include "daemon/store/study_store.h"
+#include "daemon/studies/manager.h"
+#include "daemon/studies/recommender.h"
+#include "hbmtune/v1/tuning.grpc.pb.h"
+
+namespace hbmtune::daemon {
+
+// hbmtune.v1.Tuning: turns messages into calls of the rooms below and back; decides nothing.
+class TuningService final : public v1::Tuning::CallbackService {
+ public:
+  struct Parts {
+    StudyManager& studies;
+    StudyStore& store;
+    Recommender& recommender;
+    const Catalogue& catalogue;
+    const Peers& peers;
+    const Clock& clock;
+    WorkerPool& pool;
+  };
+  explicit TuningService(const Parts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* CreateStudy(grpc::CallbackServerContext* context,
+                                        const v1::CreateStudyRequest* request,
+                                        v1::Study* response) override;
+  grpc::ServerUnaryReactor* GetStudy(grpc::CallbackServerContext* context,
+                                     const v1::GetStudyRequest* request,
+                                     v1::Study* response) override;
+  grpc::ServerUnaryReactor* ListStudies(grpc::CallbackServerContext* context,
+                                        const v1::ListStudiesRequest* request,
+                                        v1::ListStudiesResponse* response) override;
+  grpc::ServerWriteReactor<v1::StudyEvent>* WatchStudy(
+      grpc::CallbackServerContext* context, const v1::WatchStudyRequest* request) override;
+  grpc::ServerUnaryReactor* CancelStudy(grpc::CallbackServerContext* context,
+                                        const v1::CancelStudyRequest* request,
+                                        v1::Study* response) override;
+  grpc::ServerUnaryReactor* ListTrials(grpc::CallbackServerContext* context,
+                                       const v1::ListTrialsRequest* request,
+                                       v1::ListTrialsResponse* response) override;
+  grpc::ServerUnaryReactor* Recommend(grpc::CallbackServerContext* context,
+                                      const v1::RecommendRequest* request,
+                                      v1::Recommendation* response) override;
+  grpc::ServerUnaryReactor* Estimate(grpc::CallbackServerContext* context,
+                                     const v1::EstimateRequest* request,
+                                     v1::EstimateResponse* response) override;
+  grpc::ServerUnaryReactor* Export(grpc::CallbackServerContext* context,
+                                   const v1::ExportRequest* request,
+                                   v1::ExportResponse* response) override;
+
+ private:
+  absl::StatusOr<std::shared_ptr<const Advice>> AdviceFor(const std::string& study_name);
+  absl::Status DoRecommend(const v1::RecommendRequest& request, v1::Recommendation& response);
+  absl::Status DoEstimate(const v1::EstimateRequest& request, v1::EstimateResponse& response);
+  absl::Status DoExport(const v1::ExportRequest& request, v1::ExportResponse& response);
+
+  const Parts parts_;
+};
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,227 @@
+#include "daemon/studies/manager.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "daemon/base/errors.h"
+
+namespace hbmtune::daemon {
+
+StudyManager::StudyManager(Parts parts) : parts_(std::move(parts)) {}
+
+StudyManager::~StudyManager() {
+  Drain();
+  std::map<std::string, std::unique_ptr<DeviceQueue>> queues;
+  {
+    absl::MutexLock lock(&mutex_);
+    queues.swap(queues_);
+  }
+  queues.clear();  // joins the threads, which may call us
+}
+
+DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
+  DeviceQueue::Callbacks callbacks;
+  callbacks.open = [this](int64_t id) -> absl::StatusOr<std::unique_ptr<StudySession>> {
+    auto record = parts_.store.GetStudy(id);
+    if (!record.ok()) return record.status();
+    return StudySession::Open({parts_.store, hub_, parts_.clock}, parts_.catalogue,
+                              *std::move(record));
+  };
+  callbacks.run = [this](StudySession& session, const StopRequest& stop) {
+    StudyRunner(session, parts_.prober, parts_.store, parts_.clock, parts_.log, stop,
+                parts_.count_trial)
+        .Run();
+  };
+  callbacks.failed_to_open = [this](int64_t id, const absl::Status& why) { FailStudy(id, why); };
+  callbacks.left = [this](int64_t id) { TellWaiters(id); };
+  return callbacks;
+}
+
+DeviceQueue& StudyManager::QueueOf(const std::string& device) {
+  auto& queue = queues_[device];
+  if (queue == nullptr) queue = std::make_unique<DeviceQueue>(MakeCallbacks());
+  return *queue;
+}
+
+absl::Status StudyManager::Recover() {
+  auto unfinished = parts_.store.UnfinishedStudies();
+  if (!unfinished.ok()) return unfinished.status();
+  absl::MutexLock lock(&mutex_);
+  for (const StudyRecord& record : *unfinished) {
+    parts_.log.Info("study goes on after a restart",
+                    {{"study", record.id}, {"trials", record.progress.finished_trials}});
+    QueueOf(record.spec.device).Enqueue(record.id);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StudyRecord> StudyManager::Create(const StudySpec& spec, int64_t owner_uid,
+                                                 const std::string& client_request_id) {
+  auto plan = MakePlan(spec, parts_.catalogue);
+  if (!plan.ok()) return plan.status();
+  StudyRecord record;
+  record.owner_uid = owner_uid;
+  record.client_request_id = client_request_id;
+  record.spec = spec;
+  record.spec.ceiling = plan->ceiling;
+  record.create_time = parts_.clock.Now();
+  absl::MutexLock lock(&mutex_);
+  if (draining_) return absl::UnavailableError("the daemon is leaving");
+  return Remember(std::move(record), RequestHash(spec));
+}
+
+absl::StatusOr<StudyRecord> StudyManager::Remember(StudyRecord record,
+                                                   const std::string& request_hash) {
+  if (!record.client_request_id.empty()) {
+    auto known = parts_.store.FindRequest(record.owner_uid, record.client_request_id);
+    if (!known.ok()) return known.status();
+    if (*known && (*known)->request_hash == request_hash) {
+      return parts_.store.GetStudy((*known)->study_id);
+    }
+    if (*known) {
+      return WithReason(absl::AlreadyExistsError(absl::StrCat(
+                            "client_request_id '", record.client_request_id,
+                            "' was used with another request, for ",
+                            StudyName((*known)->study_id))),
+                        "REQUEST_ID_REUSED", {{"study", StudyName((*known)->study_id)}});
+    }
+  }
+  record.request_hash = request_hash;
+  absl::Status status = parts_.store.CreateStudy(record);
+  if (!status.ok()) return status;
+  parts_.log.Info("study is queued", {{"study", record.id},
+                                      {"device", record.spec.device},
+                                      {"model", record.spec.workload.model.name},
+                                      {"owner_uid", record.owner_uid}});
+  QueueOf(record.spec.device).Enqueue(record.id);
+  return record;
+}
+
+std::optional<StudyRecord> StudyManager::RunningRecord(int64_t study_id) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [device, queue] : queues_) {
+    auto running = queue->Running();
+    if (running && running->id == study_id) return running;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<StudyRecord> StudyManager::Get(int64_t study_id) {
+  if (auto running = RunningRecord(study_id)) return *running;
+  auto record = parts_.store.GetStudy(study_id);
+  if (absl::IsNotFound(record.status())) return WithReason(record.status(), "UNKNOWN_STUDY");
+  return record;
+}
+
+absl::StatusOr<std::vector<StudyRecord>> StudyManager::List(int64_t before, int64_t limit) {
+  auto records = parts_.store.ListStudies(before, limit);
+  if (!records.ok()) return records;
+  for (StudyRecord& record : *records) {
+    if (record.ended()) continue;
+    if (auto running = RunningRecord(record.id)) record = *std::move(running);
+  }
+  return records;
+}
+
+void StudyManager::FailStudy(int64_t study_id, const absl::Status& why) {
+  parts_.log.Error("study cannot run", {{"study", study_id}, {"error", why}});
+  auto record = parts_.store.GetStudy(study_id);
+  if (!record.ok()) return;
+  record->state = StudyState::kFailed;
+  record->message = std::string(why.message());
+  record->end_time = parts_.clock.Now();
+  absl::Status status = parts_.store.UpdateStudy(*record);
+  if (!status.ok()) {
+    parts_.log.Error("cannot store a study", {{"study", study_id}, {"error", status}});
+  }
+  hub_.End(*record);
+}
+
+absl::StatusOr<StudyRecord> StudyManager::EndWaiting(StudyRecord record, const std::string& why) {
+  record.state = StudyState::kCancelled;
+  record.message = why;
+  record.end_time = parts_.clock.Now();
+  if (absl::Status status = parts_.store.UpdateStudy(record); !status.ok()) return status;
+  hub_.End(record);
+  return record;
+}
+
+void StudyManager::Cancel(int64_t study_id, const std::string& why, Done done) {
+  auto record = Get(study_id);
+  if (!record.ok() || record->ended()) return done(std::move(record));
+  auto found = DeviceQueue::Found::kNo;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto queue = queues_.find(record->spec.device);
+    if (queue != queues_.end()) found = queue->second->Remove(study_id, why);
+    // TellWaiters takes the lock, so it cannot pass between the removal and this.
+    if (found == DeviceQueue::Found::kRunning) {
+      waiters_.emplace(study_id, std::move(done));
+      return;
+    }
+  }
+  if (found == DeviceQueue::Found::kWaiting) return done(EndWaiting(*std::move(record), why));
+  done(Get(study_id));  // it ended in between
+}
+
+void StudyManager::TellWaiters(int64_t study_id) {
+  std::vector<Done> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto [first, last] = waiters_.equal_range(study_id);
+    for (auto entry = first; entry != last; ++entry) waiting.push_back(std::move(entry->second));
+    waiters_.erase(first, last);
+  }
+  for (const Done& done : waiting) done(Get(study_id));
+}
+
+absl::StatusOr<std::shared_ptr<Subscription>> StudyManager::Watch(int64_t study_id) {
+  // Subscribed before it is read: nothing falls in between.
+  auto subscription = hub_.Subscribe(study_id);
+  auto record = Get(study_id);
+  if (!record.ok()) return record.status();
+  if (record->ended()) {
+    hub_.End(*record);
+  } else {
+    hub_.Publish(study_id, *record);
+  }
+  return subscription;
+}
+
+StudyManager::Load StudyManager::LoadOf(const std::string& device) const {
+  absl::MutexLock lock(&mutex_);
+  auto queue = queues_.find(device);
+  if (queue == queues_.end()) return {};
+  auto running = queue->second->Running();
+  return {running ? running->id : 0, queue->second->waiting()};
+}
+
+int64_t StudyManager::running_studies() const {
+  absl::MutexLock lock(&mutex_);
+  int64_t count = 0;
+  for (const auto& [device, queue] : queues_) count += queue->Running() ? 1 : 0;
+  return count;
+}
+
+void StudyManager::CancelAttached(const std::string& why) {
+  auto unfinished = parts_.store.UnfinishedStudies();
+  if (!unfinished.ok()) return;
+  for (const StudyRecord& record : *unfinished) {
+    if (!record.spec.detached) Cancel(record.id, why, [](const auto&) {});
+  }
+}
+
+bool StudyManager::HasUnfinished() {
+  auto unfinished = parts_.store.UnfinishedStudies();
+  return unfinished.ok() && !unfinished->empty();
+}
+
+void StudyManager::Drain() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  for (auto& [device, queue] : queues_) queue->Drain();
+  hub_.EndAll();
+}
+
+}  // namespace hbmtune::daemon

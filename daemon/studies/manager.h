@@ -1,0 +1,93 @@
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/status/statusor.h>
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/devices/catalogue.h"
+#include "daemon/prober/prober.h"
+#include "daemon/store/study_store.h"
+#include "daemon/studies/device_queue.h"
+#include "daemon/studies/event_hub.h"
+#include "daemon/studies/runner.h"
+
+namespace hbmtune::daemon {
+
+// All studies of this daemon: takes them in, runs one a device, lets them be watched and ended. Any
+// thread. Errors carry the details that the services send (base/errors.h).
+class StudyManager {
+ public:
+  struct Parts {
+    StudyStore& store;
+    const Catalogue& catalogue;
+    const Prober& prober;
+    const Clock& clock;
+    const Log& log;
+    StudyRunner::TrialCounter count_trial;
+  };
+  explicit StudyManager(Parts parts);
+  ~StudyManager();  // drains, and waits for it
+
+  // Queues what an earlier daemon left unfinished.
+  absl::Status Recover();
+
+  // Checks, stores and queues a study. The same request id of the same caller returns the study
+  // that it made; ALREADY_EXISTS (REQUEST_ID_REUSED) if it asked for something else then.
+  absl::StatusOr<StudyRecord> Create(const StudySpec& spec, int64_t owner_uid,
+                                     const std::string& client_request_id)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<StudyRecord> Get(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::vector<StudyRecord>> List(int64_t before, int64_t limit)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends a study; `done` is called once, with its last state, when it has ended: at once, or later
+  // by the study's thread.
+  using Done = std::function<void(absl::StatusOr<StudyRecord>)>;
+  void Cancel(int64_t study_id, const std::string& why, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // First the study as it is, then what happens to it.
+  absl::StatusOr<std::shared_ptr<Subscription>> Watch(int64_t study_id)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  struct Load {
+    int64_t running_study = 0;  // 0 for none
+    int64_t waiting = 0;
+  };
+  Load LoadOf(const std::string& device) const ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t running_studies() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Cancels all studies that are not detached: their clients are gone.
+  void CancelAttached(const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasUnfinished();
+
+  // Stops the running trials and starts none; studies stay as they are, for the next start. New
+  // ones are refused with UNAVAILABLE. Does not wait: the destructor does.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  DeviceQueue& QueueOf(const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  DeviceQueue::Callbacks MakeCallbacks();
+  absl::StatusOr<StudyRecord> Remember(StudyRecord record, const std::string& request_hash)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailStudy(int64_t study_id, const absl::Status& why);
+  absl::StatusOr<StudyRecord> EndWaiting(StudyRecord record, const std::string& why);
+  void TellWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<StudyRecord> RunningRecord(int64_t study_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Parts parts_;
+  EventHub hub_;
+  mutable absl::Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::multimap<int64_t, Done> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Destroyed first: their threads use everything above.
+  std::map<std::string, std::unique_ptr<DeviceQueue>> queues_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,80 @@
+#include "daemon/studies/recommender.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <limits>
+
+#include "daemon/base/errors.h"
+#include "daemon/studies/plan.h"
+#include "tuner/predict/predict.h"
+
+namespace hbmtune::daemon {
+
+absl::StatusOr<std::shared_ptr<const Advice>> Recommender::ForStudy(const StudyRecord& study) {
+  {
+    absl::MutexLock lock(&mutex_);
+    auto kept = kept_.find(study.id);
+    if (kept != kept_.end() && kept->second.ended == study.ended() &&
+        kept->second.finished_trials == study.progress.finished_trials) {
+      return kept->second.advice;
+    }
+  }
+  auto advice = Work(study);
+  if (!advice.ok()) return advice.status();
+  auto shared = std::make_shared<const Advice>(*std::move(advice));
+  absl::MutexLock lock(&mutex_);
+  kept_[study.id] = {study.progress.finished_trials, study.ended(), shared};
+  if (kept_.size() > kMostKept) kept_.erase(kept_.begin());
+  return shared;
+}
+
+absl::StatusOr<Advice> Recommender::Work(const StudyRecord& study) {
+  auto plan = MakePlan(study.spec, catalogue_);
+  if (!plan.ok()) return plan.status();
+  auto trials = store_.ListTrials(study.id, 0, std::numeric_limits<int64_t>::max());
+  if (!trials.ok()) return trials.status();
+  Advice advice;
+  advice.study = study;
+  auto recommendation = tuner::Choose(plan->space, HistoryOf(*trials));
+  if (recommendation.ok()) {
+    advice.recommendation = *std::move(recommendation);
+    return advice;
+  }
+  if (!absl::IsNotFound(recommendation.status())) return recommendation.status();
+  if (!study.ended()) {
+    return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                          StudyName(study.id), " has no finished trial that fits yet")),
+                      "NO_TRIALS");
+  }
+  auto shortfall = tuner::ExplainShortfall(
+      plan->space, plan->facts(), [&](const Workload& workload, const TrainConfig& config) {
+        return Predict(workload, config, plan->device.profile, plan->ceiling);
+      });
+  if (!shortfall.ok()) return shortfall.status();
+  advice.shortfall = *std::move(shortfall);
+  return advice;
+}
+
+absl::StatusOr<std::shared_ptr<const Advice>> Recommender::ForWorkload(
+    const Workload& workload, const std::string& device) {
+  auto ids = store_.StudiesOf(workload, device);
+  if (!ids.ok()) return ids.status();
+  std::shared_ptr<const Advice> best;
+  for (int64_t id : *ids) {
+    auto study = store_.GetStudy(id);
+    if (!study.ok()) return study.status();
+    auto advice = ForStudy(*study);
+    if (!advice.ok() || !(*advice)->recommendation) continue;
+    if (best == nullptr || (*advice)->recommendation->best.evidence >
+                               best->recommendation->best.evidence) {
+      best = *advice;
+    }
+  }
+  if (best != nullptr) return best;
+  return WithReason(
+      absl::NotFoundError(absl::StrCat("no study of ", workload.model.name, " on ", device,
+                                       " has a trial that fits; `hbmtune tune` makes one")),
+      "NO_STUDY");
+}
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,180 @@
+#include "daemon/studies/runner.h"
+
+#include <absl/strings/str_cat.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "tuner/recommend/recommend.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+constexpr absl::Duration kRetryEvery = absl::Seconds(1);
+
+void SleepUnlessStopped(const Cancellation& cancellation, absl::Duration time) {
+  pollfd stop{cancellation.fd(), POLLIN, 0};
+  poll(&stop, 1, static_cast<int>(absl::ToInt64Milliseconds(time)));
+}
+
+}  // namespace
+
+void StopRequest::Set(StopReason reason, const std::string& message) {
+  if (taken_.exchange(true)) return;
+  message_ = message;
+  reason_ = reason;
+  cancellation_.Cancel();
+}
+
+StudyRunner::StudyRunner(StudySession& session, const Prober& prober, StudyStore& store,
+                         const Clock& clock, const Log& log, const StopRequest& stop,
+                         TrialCounter count)
+    : session_(session),
+      prober_(prober),
+      store_(store),
+      clock_(clock),
+      log_(log),
+      stop_(stop),
+      count_(std::move(count)) {}
+
+void StudyRunner::Run() {
+  absl::Status status =
+      Persist([this] { return session_.SetState(StudyState::kRunning, ""); });
+  if (status.ok()) {
+    log_.Info("study runs", {{"study", session_.id()},
+                             {"device", session_.plan().device.name}});
+    while (!stopped() && RunNext()) {
+    }
+  }
+  if (stop_.reason() == StopReason::kCancel) End(StudyState::kCancelled, stop_.message());
+}
+
+absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) {
+  for (bool warned = false;; warned = true) {
+    absl::Status status = attempt();
+    const bool wait = absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status);
+    if (!wait) {
+      if (warned && status.ok()) session_.SetMessage("");
+      return status;
+    }
+    if (stopped()) return status;
+    if (!warned) {
+      log_.Warning("study waits", {{"study", session_.id()}, {"error", status}});
+      session_.SetMessage(absl::StrCat("waits: ", std::string(status.message())));
+    }
+    SleepUnlessStopped(stop_.cancellation(), kRetryEvery);
+  }
+}
+
+bool StudyRunner::RunNext() {
+  StudySession::Suggestion suggestion;
+  absl::Status status = Persist([&] {
+    auto next = session_.Suggest();
+    if (!next.ok()) return next.status();
+    suggestion = *std::move(next);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    if (!stopped()) End(StudyState::kFailed, std::string(status.message()));
+    return false;
+  }
+  if (suggestion.trial) return RunTrial(*std::move(suggestion.trial));
+  if (suggestion.wait) return true;
+  End(StudyState::kSucceeded, EndMessage(suggestion.why));
+  return false;
+}
+
+bool StudyRunner::RunTrial(TrialRecord trial) {
+  absl::Status status = Persist([&] { return Execute(trial); });
+  if (!status.ok()) {
+    if (!stopped()) {
+      session_.Abandon(trial);
+      End(StudyState::kFailed, std::string(status.message()));
+    }
+    return false;
+  }
+  if (stopped() && trial.measurement && trial.measurement->outcome == Outcome::kCancelled) {
+    session_.Abandon(trial);
+    return false;
+  }
+  trial.state = TrialState::kFinished;
+  trial.end_time = clock_.Now();
+  trial.seconds = absl::ToDoubleSeconds(trial.end_time - trial.start_time);
+  status = Persist([&] { return session_.Complete(trial); });
+  if (!status.ok()) {
+    log_.Error("the result of a trial is lost",
+               {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
+    return false;
+  }
+  count_(trial, session_.plan().device.kind);
+  return true;
+}
+
+absl::Status StudyRunner::Execute(TrialRecord& trial) {
+  if (!session_.plan().modelled()) return Probe(trial);
+  auto estimate = session_.EstimateOf(trial.config);
+  if (!estimate.ok()) return absl::InternalError(std::string(estimate.status().message()));
+  trial.estimate = *estimate;
+  return absl::OkStatus();
+}
+
+absl::Status StudyRunner::Probe(TrialRecord& trial) {
+  const std::string name = TrialName(trial.study_id, trial.number);
+  ProbeObserver observer;
+  observer.started = [&](int64_t pid) {
+    log_.Info("probe starts", {{"trial", name}, {"pid", pid}, {"attempt", trial.attempts}});
+    store_.SetProber(trial, pid, clock_.BootId()).IgnoreError();  // to find an orphan by
+  };
+  observer.step = [&](const ProbeStep& step) {
+    session_.Progress({trial.study_id, trial.number, step.index, step.seconds, step.loss,
+                       step.allocated_bytes, step.reserved_bytes});
+  };
+  trial.start_time = clock_.Now();
+  auto measurement = prober_.Run(TaskFor(trial), stop_.cancellation(), observer);
+  if (!measurement.ok()) return measurement.status();
+  log_.Info("probe ends", {{"trial", name},
+                           {"outcome", Name(measurement->outcome)},
+                           {"message", measurement->message}});
+  trial.measurement = *std::move(measurement);
+  return absl::OkStatus();
+}
+
+ProbeTask StudyRunner::TaskFor(const TrialRecord& trial) const {
+  const StudyRecord study = session_.Snapshot();
+  ProbeTask task;
+  task.trial = TrialName(trial.study_id, trial.number);
+  task.workload = study.spec.workload;
+  task.config = trial.config;
+  task.device = study.spec.device;
+  task.memory_bytes = session_.plan().ceiling.capacity_bytes;
+  task.seed = study.spec.seed;
+  // A trial times steps for about a fortieth of the budget: tens of trials fit into it.
+  const double budget = study.spec.budget_seconds;
+  task.step_budget_seconds = std::clamp(budget / 40, 0.2, 10.0);
+  const double left = budget - study.progress.elapsed_seconds;
+  task.deadline = absl::Seconds(std::clamp(left, 10.0, 3600.0));
+  return task;
+}
+
+std::string StudyRunner::EndMessage(const std::string& why) const {
+  if (session_.Snapshot().progress.fitting_trials > 0) return why;
+  const StudyPlan& plan = session_.plan();
+  auto shortfall = tuner::ExplainShortfall(
+      plan.space, plan.facts(), [&plan](const Workload& workload, const TrainConfig& config) {
+        return Predict(workload, config, plan.device.profile, plan.ceiling);
+      });
+  return shortfall.ok() ? shortfall->message : why;
+}
+
+void StudyRunner::End(StudyState state, const std::string& message) {
+  absl::Status status = session_.SetState(state, message);
+  if (!status.ok() && state != StudyState::kCancelled) {
+    status = Persist([&] { return session_.SetState(state, message); });
+  }
+  log_.Info("study ends", {{"study", session_.id()},
+                           {"state", Name(state)},
+                           {"message", message},
+                           {"trials", session_.Snapshot().progress.finished_trials}});
+}
+
+}  // namespace hbmtune::daemon
