@@ -104,7 +104,7 @@ std::vector<int64_t> ParseDivisionList(std::string_view key, std::string_view li
   size_t last = 0;
   for (std::string_view entry : SplitSettings(list.substr(1, list.size() - 2))) {
     size_t colon = entry.find(':');
-    if (colon == std::string_view::npos) Reject(key, entry, "must be a size in MiB, \":\", divisions");
+    if (colon == std::string_view::npos) Reject(key, entry, "must be MiB:divisions");
     std::string_view size = entry.substr(0, colon);
     int64_t divisions = ParseDivisions(key, entry.substr(colon + 1));
     if (size == ">") {

@@ -7,11 +7,6 @@
 #include "kernels/memory/rounding.h"
 
 namespace hbmtune::memory {
-namespace {
-
-int64_t RoundUpTo(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
 
 // A free block that can still grow counts, for best fit, as large as it can become.
 FreeSet::Position CachingAllocator::PreferGrowable(const FreeSet& free,

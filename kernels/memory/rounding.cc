@@ -5,8 +5,6 @@
 namespace hbmtune::memory {
 namespace {
 
-constexpr int64_t RoundUpTo(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 int64_t NextDivision(int64_t bytes, int64_t divisions) {
   uint64_t floor = std::bit_floor(static_cast<uint64_t>(bytes));
   if (floor == static_cast<uint64_t>(bytes)) return bytes;

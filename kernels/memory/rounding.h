@@ -13,6 +13,10 @@ inline constexpr int64_t kSmallSegmentBytes = int64_t{2} << 20;
 inline constexpr int64_t kMinLargeBytes = int64_t{10} << 20;      // from here on, segments fit
 inline constexpr int64_t kRoundLargeBytes = int64_t{2} << 20;
 
+constexpr int64_t RoundUpTo(int64_t bytes, int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 // What a block for this request measures: a multiple of 512, or the next division between two
 // powers of two where the config has divisions and the request is over 512 × divisions.
 int64_t RoundRequest(int64_t requested_bytes, const AllocatorConfig& config);

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 
+from allocator_models import MODELS, record_model
 from allocator_traces import draw_trace
 
 HERE = pathlib.Path(__file__).parent
@@ -47,6 +48,7 @@ SETTINGS = [
     ("expandable_garbage",
      "expandable_segments:True,garbage_collection_threshold:0.4,per_process_memory_fraction:0.8",
      500),
+    ("expandable_max_split", "expandable_segments:True,max_split_size_mb:32", 400),
     ("large_segment", "large_segment_size_mb:64", 2048),
     ("large_segment_split", "large_segment_size_mb:32,max_split_size_mb:32", 500),
     ("large_segment_expandable", "large_segment_size_mb:12,expandable_segments:True", 300),
@@ -183,6 +185,17 @@ def worker(index, seed, count, gpu, path):
     write(path, torch.__version__, names, traces)
 
 
+def model_worker(index, path):
+    import torch
+    name, settings, capacity_mib, architecture, options = MODELS[index]
+    events, placement, statistics = record_model(architecture, options)
+    names = sorted(statistics)
+    write(path, torch.__version__, names, [{
+        "name": name, "settings": settings, "capacity_bytes": capacity_mib * MIB,
+        "events_complete": "at_once", "events": events,
+        "expected": [[f"{placement:016x}"] + [statistics[n] for n in names]]}])
+
+
 def write(path, version, names, traces):
     """One trace a line, so that a difference is easy to see."""
     with open(path, "w") as out:
@@ -198,16 +211,21 @@ def main():
     parser.add_argument("--seed", default="hbmtune")
     parser.add_argument("--out", type=pathlib.Path, default=DATA)
     parser.add_argument("--gpu", action="store_true", help="a real device instead of the stand-in")
+    parser.add_argument("--models", action="store_true", help="only the models' traces")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    table = MODELS if args.models else SETTINGS
     if args.worker is not None:
-        name = SETTINGS[args.worker][0]
-        worker(args.worker, args.seed, args.traces, args.gpu, args.out / f"{name}.json")
+        path = args.out / f"{table[args.worker][0]}.json"
+        if args.models:
+            model_worker(args.worker, path)
+        else:
+            worker(args.worker, args.seed, args.traces, args.gpu, path)
         return
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         environment = dict(os.environ) if args.gpu else stand_in_environment(directory)
-        for index, (name, settings, capacity_mib) in enumerate(SETTINGS):
+        for index, (name, settings, capacity_mib, *_) in enumerate(table):
             environment["PYTORCH_CUDA_ALLOC_CONF"] = settings
             environment["HBMTUNE_STAND_IN_BYTES"] = str(capacity_mib * MIB)
             print(name, flush=True)

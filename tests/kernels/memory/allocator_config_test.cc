@@ -50,7 +50,8 @@ TEST(AllocatorConfig, PrintsWhatItReads) {
   for (std::string text :
        {"", "expandable_segments:True", "roundup_power2_divisions:4",
         "max_split_size_mb:200,garbage_collection_threshold:0.8,per_process_memory_fraction:0.9",
-        "roundup_power2_divisions:[256:1,512:2,>:4]", "large_segment_size_mb:64,max_split_size_mb:64",
+        "roundup_power2_divisions:[256:1,512:2,>:4]",
+        "large_segment_size_mb:64,max_split_size_mb:64",
         "backend:native,pinned_num_register_threads:8",
         "max_non_split_rounding_mb:25,pinned_max_round_threshold_mb:1024"}) {
     AllocatorConfig config = AllocatorConfig::Parse(text);
