@@ -18,11 +18,13 @@
 #include <sys/mman.h>
 
 enum { kMultiprocessors = 108, kWarp = 32, kThreadsPerMultiprocessor = 2048 };
-enum { kVersion = 13020, kSmallCopyBytes = 4096, kMaxSegments = 1 << 16 };
+enum { kVersion = 13020, kSmallCopyBytes = 4096, kMaxSegments = 1 << 16, kMaxPinned = 1 << 12 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct { char* begin; size_t bytes; } segments[kMaxSegments];
 static int segment_count;
+static struct { char* begin; size_t bytes; } pinned[kMaxPinned];  // the last ones allocated
+static unsigned pinned_count;
 static size_t used_bytes;
 
 static size_t capacity_bytes(void) {
@@ -155,19 +157,31 @@ static int is_device(const void* pointer) {
   return found;
 }
 
+static int is_pinned(const void* pointer) {
+  const char* p = pointer;
+  for (unsigned i = 0; i < kMaxPinned; ++i) {
+    if (p >= pinned[i].begin && p < pinned[i].begin + pinned[i].bytes) return 1;
+  }
+  return 0;
+}
+
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* a, const void* pointer) {
   memset(a, 0, sizeof *a);
-  a->type = is_device(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  a->type = is_device(pointer)   ? cudaMemoryTypeDevice
+            : is_pinned(pointer) ? cudaMemoryTypeHost
+                                 : cudaMemoryTypeUnregistered;
   a->devicePointer = (void*)pointer;
   return cudaSuccess;
 }
 
+// What a one-byte read of device memory gives. The recorder (recording.device_flag) sets it to fit
+// what is asked: true for "do all positions count up", false for "is a gradient not finite".
+int stand_in_flag = 1;
+
 // What the host reads from the device must be defined; large device memory stays untouched.
-// A flag reads as true: the recorded code asks only "does this hold for every token" (positions
-// count up, nothing is padded), and for its batches that is so.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind) {
   (void)kind;
-  if (bytes == 1 && is_device(from) && !is_device(to)) return *(char*)to = 1, cudaSuccess;
+  if (bytes == 1 && is_device(from) && !is_device(to)) return *(char*)to = stand_in_flag, cudaSuccess;
   if (bytes <= kSmallCopyBytes || !is_device(to)) memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -178,7 +192,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
-  return (*pointer = calloc(1, bytes ? bytes : 1)) ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (!(*pointer = calloc(1, bytes ? bytes : 1))) return cudaErrorMemoryAllocation;
+  const unsigned slot = __atomic_fetch_add(&pinned_count, 1, __ATOMIC_RELAXED) % kMaxPinned;
+  pinned[slot].begin = *pointer;
+  pinned[slot].bytes = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags) {
   (void)flags;

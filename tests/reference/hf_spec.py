@@ -30,6 +30,8 @@ class Spec:
     groups: str = "trainer"        # trainer (biases and norms undecayed apart) one
     clip: float = 0.0              # 0: none
     dropout: float = 0.0           # attention, and residual and embedding where they exist
+    ddp: str = "none"              # none copy view (gradient_as_bucket_view), 2 ranks
+    bucket_mb: int = 25            # DDP's bucket_cap_mb
     workspace: bool = False        # cuBLAS workspaces as PyTorch takes them (else none)
     seed: int = -1                 # of the random draw; -1: written by hand
 
@@ -126,6 +128,18 @@ def by_hand():
              Spec(**gqa, batch=1, seq=512), Spec(**gqa, batch=16, seq=256, layers=1),
              Spec(**gqa, batch=3, seq=100), Spec(**gqa, batch=1, seq=33, attention="eager")]
     return list(dict.fromkeys(runs))
+
+
+def distributed():
+    """DistributedDataParallel on one of two ranks; 1 MiB makes several buckets."""
+    here = [dict(), dict(ddp="view"), dict(bucket_mb=1), dict(ddp="view", bucket_mb=1),
+            dict(precision="fp32", bucket_mb=1), dict(precision="amp_bf16", bucket_mb=1),
+            dict(precision="amp_fp16", ddp="view", clip=1.0), dict(accumulation=2, bucket_mb=1),
+            dict(accumulation=2, ddp="view"), dict(lora="qv"), dict(tied=True, bucket_mb=1),
+            dict(checkpoint="non_reentrant", bucket_mb=1), dict(checkpoint="reentrant"),
+            dict(optimizer="adamw_fused", clip=1.0), dict(arch="gpt2", kv_heads=4, ffn=512),
+            dict(arch="falcon", kv_heads=1, ffn=512, ddp="view")]
+    return [Spec(**{"kv_heads": 2, "ddp": "copy", **choices}) for choices in here]
 
 
 def real_shapes():

@@ -27,8 +27,10 @@ stand_in.ensure()
 import accelerate  # noqa: E402
 import peft  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed  # noqa: E402
 import transformers  # noqa: E402
 from accelerate.utils import convert_outputs_to_fp32  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 from transformers.trainer_pt_utils import get_parameter_names  # noqa: E402
 
 import hf_spec  # noqa: E402
@@ -43,18 +45,23 @@ def build_model(spec):
     config, model_class = hf_spec.hf_config(spec)
     dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
     with torch.device("meta"):
-        model = model_class._from_config(config, dtype=dtype)
-        if spec.lora != "none":
-            model = peft.get_peft_model(model, peft.LoraConfig(
-                r=spec.lora_r, lora_alpha=16, lora_dropout=spec.lora_dropout,
-                target_modules=hf_spec.lora_targets(spec), task_type="CAUSAL_LM",
-                fan_in_fan_out=spec.arch == "gpt2"))
+        model = adapt(spec, model_class._from_config(config, dtype=dtype))
+    return model, config
+
+
+def adapt(spec, model):
+    """With LoRA adapters and gradient checkpointing as the spec has them."""
+    if spec.lora != "none":
+        model = peft.get_peft_model(model, peft.LoraConfig(
+            r=spec.lora_r, lora_alpha=16, lora_dropout=spec.lora_dropout,
+            target_modules=hf_spec.lora_targets(spec), task_type="CAUSAL_LM",
+            fan_in_fan_out=spec.arch == "gpt2"))
     if spec.checkpoint != "none":
         reentrant = spec.checkpoint == "reentrant"
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         if spec.lora != "none" and reentrant:
             model.enable_input_require_grads()
-    return model, config
+    return model
 
 
 def to_device(model):
@@ -76,6 +83,14 @@ def build_optimizer(spec, model):
     return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.999), eps=1e-8, **how)
 
 
+def reduced_at_once(_, bucket):
+    """DDP's hook: the bucket as the all-reduce would leave it (in place). The fake process
+    group's own future carries no tensor, which DDP's built-in all-reduce wants."""
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 class Trainer:
     """The training loop that is recorded."""
 
@@ -84,12 +99,30 @@ class Trainer:
         self.model, self.config = build_model(spec)
         with recording.phase("setup", 0):
             to_device(self.model)
+            self.wrapped = self._wrap()
             self.optimizer = build_optimizer(spec, self.model)
             fp16 = spec.precision == "amp_fp16"
             self.scaler = torch.amp.GradScaler("cuda") if fp16 else None
         recording.own("parameter", self.model.parameters())
         recording.own("buffer", self.model.buffers())
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+
+    def _wrap(self):
+        """The model in DDP, if the spec says so: rank 0 of 2, collectives done at once."""
+        if self.spec.ddp == "none":
+            return self.model
+        torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+        wrapped = torch.nn.parallel.DistributedDataParallel(
+            self.model, device_ids=[0], bucket_cap_mb=self.spec.bucket_mb,
+            gradient_as_bucket_view=self.spec.ddp == "view")
+        wrapped.register_comm_hook(None, reduced_at_once)
+        return wrapped
+
+    def _sync(self, micro):
+        """DDP reduces on the last micro-step only."""
+        last = micro + 1 == self.spec.accumulation
+        return contextlib.nullcontext() if last or self.spec.ddp == "none" else (
+            self.wrapped.no_sync())
 
     def loss(self):
         """One forward. Inputs arrive from the host; outputs are dropped, as Trainer does."""
@@ -103,7 +136,7 @@ class Trainer:
 
         def forward(**kwargs):
             with autocast:
-                return self.model(**kwargs)
+                return self.wrapped(**kwargs)
 
         if spec.outputs_fp32:
             forward = convert_outputs_to_fp32(forward)
@@ -113,11 +146,11 @@ class Trainer:
 
     def step(self, number):
         spec, phase = self.spec, self.recording.phase
-        self.model.train()
+        self.wrapped.train()
         for micro in range(spec.accumulation):
-            with phase("forward", number, micro):
+            with self._sync(micro), phase("forward", number, micro):
                 loss = self.loss()
-            with phase("backward", number, micro):
+            with self._sync(micro), phase("backward", number, micro):
                 if self.scaler:
                     self.scaler.scale(loss).backward()
                 else:
@@ -141,7 +174,7 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
 
     def evaluate(self):
-        self.model.eval()
+        self.wrapped.eval()
         with self.recording.phase("eval", STEPS + 1), torch.no_grad():
             self.loss()
 
@@ -194,7 +227,7 @@ def activation_share(result):
     return round(share, 4)
 
 
-def record_all(specs):
+def record_all(specs, record, unobserved):
     """Every run in a fresh process, forked before the device is first used."""
     context = multiprocessing.get_context("fork")
     for i, spec in enumerate(specs):
@@ -206,8 +239,9 @@ def record_all(specs):
         assert seen == figures, f"{spec.name}: observed {seen}, unobserved {figures}"
         events = sum(len(p["events"]) for p in run["phases"])
         peak = max(p["peak_bytes"] for p in run["phases"])
-        print(f"{i + 1}/{len(specs)} {run['name']}: {events} events, peak {peak} bytes, "
-              f"activations {run['activation_share']:.0%}", flush=True)
+        share = f", activations {run['activation_share']:.0%}" if "activation_share" in run else ""
+        print(f"{i + 1}/{len(specs)} {run['name']}: {events} events, peak {peak} bytes{share}",
+              flush=True)
         yield run
 
 
@@ -217,11 +251,12 @@ def versions():
             "accelerate": accelerate.__version__}
 
 
-def write(path, runs):
+def write(path, runs, more_versions=()):
     """One run a line, so that a difference can be read."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    named = dict(versions(), **dict(more_versions))
     lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)
-    path.write_text(f'{{"versions":{json.dumps(versions())},"runs":[\n{lines}\n]}}\n')
+    path.write_text(f'{{"versions":{json.dumps(named)},"runs":[\n{lines}\n]}}\n')
     print(f"{path}: {len(runs)} runs, {path.stat().st_size} bytes")
 
 
@@ -251,7 +286,7 @@ def main():
         files = {(arguments.out or data) / name: specs for name, specs in committed().items()}
     for path, specs in files.items():
         specs = [s for s in specs if not arguments.only or arguments.only in s.name]
-        runs = list(record_all(specs))
+        runs = list(record_all(specs, record, unobserved))
         if arguments.explain:
             for run in runs:
                 explain(run)
@@ -265,6 +300,7 @@ def committed():
     for spec in hf_spec.by_hand():
         files.setdefault(f"{spec.arch}.json", []).append(spec)
     files["random.json"] = [hf_spec.draw(seed) for seed in range(1000, 1040)]
+    files["ddp.json"] = hf_spec.distributed()
     files["real_shapes.json"] = hf_spec.real_shapes()
     return files
 

@@ -9,6 +9,7 @@ are then never accumulated in place).
 """
 
 import contextlib
+import ctypes
 import itertools
 
 import torch
@@ -49,6 +50,11 @@ def label(stack):
     return "/".join(parts)
 
 
+def device_flag(value):
+    """Sets what the stand-in answers when the host reads one byte from the device."""
+    ctypes.c_int.in_dll(ctypes.CDLL(None), "stand_in_flag").value = int(value)
+
+
 @contextlib.contextmanager
 def named_cache_clear():
     """Gives autocast's dropping of its cached casts a name among the ops.
@@ -86,7 +92,7 @@ class Recording:
     def __exit__(self, *error):
         self._profile.__exit__(*error)
         history = torch.cuda.memory._snapshot()["device_traces"][0]
-        self._history = [e for e in history if e["action"] in ("alloc", "free_completed")]
+        self._history = [e for e in history if e["action"] in ("alloc", "free_requested")]
         torch.cuda.memory._record_memory_history(enabled=None)
 
     @contextlib.contextmanager
@@ -110,7 +116,7 @@ class Recording:
         for (signed, phase, stack), entry in zip(contexts, self._history):
             size = entry["size"] if entry["action"] == "alloc" else -entry["size"]
             assert (size > 0) == (signed > 0), (size, signed, stack)
-            writer.add(entry["addr"], size, abs(signed), phase, stack)
+            writer.add(entry, size, abs(signed), phase, stack)
         return writer.result(self.owned)
 
 
@@ -135,6 +141,12 @@ class Unobserved:
                              statistics["allocated_bytes.all.current"]))
 
     def own(self, category, tensors):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
         pass
 
 
@@ -171,13 +183,15 @@ class _Writer:
         self.at_phase = {}  # phase -> {address: allocation} when it began
         self.current = -1
 
-    def add(self, address, size, block_bytes, phase, stack):
+    def add(self, entry, size, block_bytes, phase, stack):
         self._enter(phase)
+        address = entry["addr"]
         op = self.ops.setdefault(label(stack), len(self.ops))
         if size > 0:
             number = len(self.allocations)
             self.live[address] = number
-            self.allocations.append({"bytes": size, "block": block_bytes, "stack": stack[-1:]})
+            self.allocations.append({"bytes": size, "block": block_bytes, "stack": stack[-1:],
+                                     "stream": entry["stream"]})
         else:
             number = self.live.pop(address)
             allocation = self.allocations[number]
@@ -218,4 +232,7 @@ class _Writer:
                                     for a in addresses if a in self.at_phase[phase]})
                       for name, entries in owned.items()}
         categories["scratch"] = [i for i, a in enumerate(self.allocations) if a.get("scratch")]
+        side = [i for i, a in enumerate(self.allocations) if a["stream"]]
+        if side:
+            categories["side_stream"] = side
         return {"ops": list(self.ops), "phases": self.phases, "categories": categories}
