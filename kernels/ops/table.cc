@@ -109,6 +109,7 @@ constexpr std::array kAtenTable = {
     &kAtenInverseFrequencies,
     &kAtenCausalMask,
     &kAtenSum,
+    &kAtenNorm,
     &kAtenSoftmax,
     &kAtenLogSoftmax,
     &kAtenSoftmaxBackward,

@@ -34,7 +34,7 @@ struct AdamwRow {
 };
 
 template <class C>
-HBMTUNE_INLINE void StepBody(const AdamwRow<C>& row, const AdamwFactors<C>& f, int64_t n) {
+HBMTUNE_INLINE void StepBody(AdamwRow<C> row, AdamwFactors<C> f, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const C g = row.grad[i] * f.grad;
@@ -46,11 +46,11 @@ HBMTUNE_INLINE void StepBody(const AdamwRow<C>& row, const AdamwFactors<C>& f, i
     row.exp_avg_sq[i] = v;
   }
 }
-HBMTUNE_VECTOR_CLONES void Step(const AdamwRow<float>& row, const AdamwFactors<float>& f,
+HBMTUNE_VECTOR_CLONES void Step(AdamwRow<float> row, AdamwFactors<float> f,
                                 int64_t n) {
   StepBody(row, f, n);
 }
-HBMTUNE_VECTOR_CLONES void Step(const AdamwRow<double>& row, const AdamwFactors<double>& f,
+HBMTUNE_VECTOR_CLONES void Step(AdamwRow<double> row, AdamwFactors<double> f,
                                 int64_t n) {
   StepBody(row, f, n);
 }

@@ -45,7 +45,7 @@ struct Moments {
 };
 
 template <class C>
-HBMTUNE_INLINE void StepBody(const C* grad, const AdamwFactors<C>& f, C* param, Moments& moments,
+HBMTUNE_INLINE void StepBody(const C* grad, AdamwFactors<C> f, C* param, Moments& moments,
                              int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -58,11 +58,11 @@ HBMTUNE_INLINE void StepBody(const C* grad, const AdamwFactors<C>& f, C* param, 
     moments.exp_avg_sq[i] = static_cast<float>(v);
   }
 }
-HBMTUNE_VECTOR_CLONES void Step(const float* grad, const AdamwFactors<float>& f, float* param,
+HBMTUNE_VECTOR_CLONES void Step(const float* grad, AdamwFactors<float> f, float* param,
                                 Moments& moments, int64_t n) {
   StepBody(grad, f, param, moments, n);
 }
-HBMTUNE_VECTOR_CLONES void Step(const double* grad, const AdamwFactors<double>& f, double* param,
+HBMTUNE_VECTOR_CLONES void Step(const double* grad, AdamwFactors<double> f, double* param,
                                 Moments& moments, int64_t n) {
   StepBody(grad, f, param, moments, n);
 }

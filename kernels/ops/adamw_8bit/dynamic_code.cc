@@ -24,17 +24,16 @@ std::vector<double> PositiveValues(bool is_signed) {
   return values;
 }
 
-// Branch-free search by halves: the number of borders below the value.
+// Search by halves for the number of borders below each value. The halving is the outer loop: so
+// the inner one is a gather, and vectorises.
 HBMTUNE_VECTOR_CLONES void Search(const float* upper, const float* values, float inverse,
-                                  uint8_t* codes, int64_t n) {
+                                  int32_t* codes, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) codes[i] = 0;
+  for (int32_t step = 128; step > 0; step /= 2) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const float value = values[i] * inverse;
-    int32_t code = 0;
-    for (int32_t step = 128; step > 0; step /= 2) {
-      code += value > upper[code + step - 1] ? step : 0;
+    for (int64_t i = 0; i < n; ++i) {
+      codes[i] += values[i] * inverse > upper[codes[i] + step - 1] ? step : 0;
     }
-    codes[i] = static_cast<uint8_t>(code);
   }
 }
 
@@ -68,7 +67,14 @@ void DynamicCode::Decode(const uint8_t* codes, float scale, float* values, int64
 
 float DynamicCode::Encode(const float* values, uint8_t* codes, int64_t n) const {
   const float largest = LargestMagnitude(values, n);
-  Search(upper_.data(), values, largest > 0 ? 1.0f / largest : 0.0f, codes, n);
+  const float inverse = largest > 0 ? 1.0f / largest : 0.0f;
+  constexpr int64_t kBlock = 256;
+  int32_t found[kBlock];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = std::min(kBlock, n - begin);
+    Search(upper_.data(), values + begin, inverse, found, count);
+    for (int64_t i = 0; i < count; ++i) codes[begin + i] = static_cast<uint8_t>(found[i]);
+  }
   return largest;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/ops/aten_reduce/aten_reduce.h"
 
+#include <cmath>
 #include <stdexcept>
 #include <vector>
 
@@ -20,7 +21,9 @@ Cost CostOf(const OpArgs& args) {
   return StreamCost(args, 1, CostClass::kReduction);
 }
 
-void Host(const OpArgs& args) {
+// Σ fn(x) for each element of y, then y = finish(sum).
+template <class Fn, class Finish>
+void Reduce(const OpArgs& args, Fn fn, Finish finish) {
   const TensorArg& x = args.in[0];
   const TensorArg& y = args.out[0];
   const Dims positions = BroadcastStrides(
@@ -28,16 +31,25 @@ void Host(const OpArgs& args) {
   std::vector<double> sums(static_cast<size_t>(y.elements()), 0.0);
   for (int64_t i = 0; i < x.elements(); ++i) {
     sums[static_cast<size_t>(OffsetOf(i, x.shape, positions))] +=
-        LoadScalar(x, OffsetOf(i, x.shape, x.strides));
+        fn(LoadScalar(x, OffsetOf(i, x.shape, x.strides)));
   }
-  const double factor = args.attrs.As<AtenSumAttrs>().factor;
   for (int64_t i = 0; i < y.elements(); ++i) {
-    StoreScalar(y, factor * sums[static_cast<size_t>(i)], OffsetOf(i, y.shape, y.strides));
+    StoreScalar(y, finish(sums[static_cast<size_t>(i)]), OffsetOf(i, y.shape, y.strides));
   }
+}
+
+void Sum(const OpArgs& args) {
+  const double factor = args.attrs.As<AtenSumAttrs>().factor;
+  Reduce(args, [](double x) { return x; }, [factor](double sum) { return factor * sum; });
+}
+
+void Norm(const OpArgs& args) {
+  Reduce(args, [](double x) { return x * x; }, [](double sum) { return std::sqrt(sum); });
 }
 
 }  // namespace
 
-const OpKind kAtenSum = {"aten_reduce_sum", CheckArgs, CostOf, Host};
+const OpKind kAtenSum = {"aten_reduce_sum", CheckArgs, CostOf, Sum};
+const OpKind kAtenNorm = {"aten_reduce_norm", CheckArgs, CostOf, Norm};
 
 }  // namespace hbmtune::ops

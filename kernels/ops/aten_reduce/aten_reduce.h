@@ -15,4 +15,10 @@ struct AtenSumAttrs {
 // attrs: AtenSumAttrs.
 extern const OpKind kAtenSum;
 
+// y = √Σ x², over the same dimensions (a norm of order 2).
+//   in   x [any]
+//   out  y [as x, some extents 1]
+// attrs: none.
+extern const OpKind kAtenNorm;
+
 }  // namespace hbmtune::ops

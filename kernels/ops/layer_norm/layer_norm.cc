@@ -62,16 +62,16 @@ struct Normalisation {
 };
 
 template <class C>
-HBMTUNE_INLINE void NormaliseBody(const Normalisation<C>& r, C* y) {
+HBMTUNE_INLINE void NormaliseBody(Normalisation<C> r, C* y) {
 #pragma omp simd
   for (int64_t i = 0; i < r.n; ++i) {
     y[i] = (r.x[i] - r.mean) * r.rstd * r.weight[i] + r.bias[i];
   }
 }
-HBMTUNE_VECTOR_CLONES void Normalise(const Normalisation<float>& r, float* y) {
+HBMTUNE_VECTOR_CLONES void Normalise(Normalisation<float> r, float* y) {
   NormaliseBody(r, y);
 }
-HBMTUNE_VECTOR_CLONES void Normalise(const Normalisation<double>& r, double* y) {
+HBMTUNE_VECTOR_CLONES void Normalise(Normalisation<double> r, double* y) {
   NormaliseBody(r, y);
 }
 
@@ -113,7 +113,7 @@ struct Means {
 };
 
 template <class C>
-HBMTUNE_INLINE Means<C> MeansBody(const RowGradient<C>& r) {
+HBMTUNE_INLINE Means<C> MeansBody(RowGradient<C> r) {
   C sum = 0, sum_xhat = 0;
 #pragma omp simd reduction(+ : sum, sum_xhat)
   for (int64_t i = 0; i < r.n; ++i) {
@@ -123,14 +123,14 @@ HBMTUNE_INLINE Means<C> MeansBody(const RowGradient<C>& r) {
   }
   return {sum / static_cast<C>(r.n), sum_xhat * r.rstd / static_cast<C>(r.n)};
 }
-HBMTUNE_VECTOR_CLONES Means<float> MeansOf(const RowGradient<float>& r) { return MeansBody(r); }
-HBMTUNE_VECTOR_CLONES Means<double> MeansOf(const RowGradient<double>& r) {
+HBMTUNE_VECTOR_CLONES Means<float> MeansOf(RowGradient<float> r) { return MeansBody(r); }
+HBMTUNE_VECTOR_CLONES Means<double> MeansOf(RowGradient<double> r) {
   return MeansBody(r);
 }
 
 // dx may be dy, unless it is added to.
 template <class C, bool kAdd>
-HBMTUNE_INLINE void ApplyBody(const RowGradient<C>& r, const Means<C>& means, C* dx) {
+HBMTUNE_INLINE void ApplyBody(RowGradient<C> r, Means<C> means, C* dx) {
 #pragma omp simd
   for (int64_t i = 0; i < r.n; ++i) {
     const C xhat = (r.x[i] - r.mean) * r.rstd;
@@ -138,36 +138,36 @@ HBMTUNE_INLINE void ApplyBody(const RowGradient<C>& r, const Means<C>& means, C*
     dx[i] = kAdd ? dx[i] + value : value;
   }
 }
-HBMTUNE_VECTOR_CLONES void Apply(const RowGradient<float>& r, const Means<float>& means,
+HBMTUNE_VECTOR_CLONES void Apply(RowGradient<float> r, Means<float> means,
                                  float* dx) {
   ApplyBody<float, false>(r, means, dx);
 }
-HBMTUNE_VECTOR_CLONES void Apply(const RowGradient<double>& r, const Means<double>& means,
+HBMTUNE_VECTOR_CLONES void Apply(RowGradient<double> r, Means<double> means,
                                  double* dx) {
   ApplyBody<double, false>(r, means, dx);
 }
-HBMTUNE_VECTOR_CLONES void ApplyAdding(const RowGradient<float>& r, const Means<float>& means,
+HBMTUNE_VECTOR_CLONES void ApplyAdding(RowGradient<float> r, Means<float> means,
                                        float* dx) {
   ApplyBody<float, true>(r, means, dx);
 }
-HBMTUNE_VECTOR_CLONES void ApplyAdding(const RowGradient<double>& r, const Means<double>& means,
+HBMTUNE_VECTOR_CLONES void ApplyAdding(RowGradient<double> r, Means<double> means,
                                        double* dx) {
   ApplyBody<double, true>(r, means, dx);
 }
 
 template <class C>
-HBMTUNE_INLINE void ParametersBody(const RowGradient<C>& r, C* dweight, C* dbias) {
+HBMTUNE_INLINE void ParametersBody(RowGradient<C> r, C* dweight, C* dbias) {
 #pragma omp simd
   for (int64_t i = 0; i < r.n; ++i) {
     dweight[i] += r.dy[i] * (r.x[i] - r.mean) * r.rstd;
     dbias[i] += r.dy[i];
   }
 }
-HBMTUNE_VECTOR_CLONES void Parameters(const RowGradient<float>& r, float* dweight,
+HBMTUNE_VECTOR_CLONES void Parameters(RowGradient<float> r, float* dweight,
                                       float* dbias) {
   ParametersBody(r, dweight, dbias);
 }
-HBMTUNE_VECTOR_CLONES void Parameters(const RowGradient<double>& r, double* dweight,
+HBMTUNE_VECTOR_CLONES void Parameters(RowGradient<double> r, double* dweight,
                                       double* dbias) {
   ParametersBody(r, dweight, dbias);
 }

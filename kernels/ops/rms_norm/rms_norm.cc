@@ -80,20 +80,20 @@ struct RowGradient {
 };
 
 template <class C>
-HBMTUNE_INLINE C ProjectionBody(const RowGradient<C>& r) {
+HBMTUNE_INLINE C ProjectionBody(RowGradient<C> r) {
   C sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < r.n; ++i) sum += r.dy[i] * r.weight[i] * r.x[i];
   return sum;
 }
-HBMTUNE_VECTOR_CLONES float Projection(const RowGradient<float>& r) { return ProjectionBody(r); }
-HBMTUNE_VECTOR_CLONES double Projection(const RowGradient<double>& r) {
+HBMTUNE_VECTOR_CLONES float Projection(RowGradient<float> r) { return ProjectionBody(r); }
+HBMTUNE_VECTOR_CLONES double Projection(RowGradient<double> r) {
   return ProjectionBody(r);
 }
 
 // dx may be dy, unless it is added to.
 template <class C, bool kAdd>
-HBMTUNE_INLINE void ApplyBody(const RowGradient<C>& r, C projection, C* dx) {
+HBMTUNE_INLINE void ApplyBody(RowGradient<C> r, C projection, C* dx) {
   const C mean = projection * r.rstd * r.rstd / static_cast<C>(r.n);
 #pragma omp simd
   for (int64_t i = 0; i < r.n; ++i) {
@@ -101,30 +101,30 @@ HBMTUNE_INLINE void ApplyBody(const RowGradient<C>& r, C projection, C* dx) {
     dx[i] = kAdd ? dx[i] + value : value;
   }
 }
-HBMTUNE_VECTOR_CLONES void Apply(const RowGradient<float>& r, float projection, float* dx) {
+HBMTUNE_VECTOR_CLONES void Apply(RowGradient<float> r, float projection, float* dx) {
   ApplyBody<float, false>(r, projection, dx);
 }
-HBMTUNE_VECTOR_CLONES void Apply(const RowGradient<double>& r, double projection, double* dx) {
+HBMTUNE_VECTOR_CLONES void Apply(RowGradient<double> r, double projection, double* dx) {
   ApplyBody<double, false>(r, projection, dx);
 }
-HBMTUNE_VECTOR_CLONES void ApplyAdding(const RowGradient<float>& r, float projection,
+HBMTUNE_VECTOR_CLONES void ApplyAdding(RowGradient<float> r, float projection,
                                        float* dx) {
   ApplyBody<float, true>(r, projection, dx);
 }
-HBMTUNE_VECTOR_CLONES void ApplyAdding(const RowGradient<double>& r, double projection,
+HBMTUNE_VECTOR_CLONES void ApplyAdding(RowGradient<double> r, double projection,
                                        double* dx) {
   ApplyBody<double, true>(r, projection, dx);
 }
 
 template <class C>
-HBMTUNE_INLINE void WeightGradientBody(const RowGradient<C>& r, C* dweight) {
+HBMTUNE_INLINE void WeightGradientBody(RowGradient<C> r, C* dweight) {
 #pragma omp simd
   for (int64_t i = 0; i < r.n; ++i) dweight[i] += r.dy[i] * r.x[i] * r.rstd;
 }
-HBMTUNE_VECTOR_CLONES void WeightGradient(const RowGradient<float>& r, float* dweight) {
+HBMTUNE_VECTOR_CLONES void WeightGradient(RowGradient<float> r, float* dweight) {
   WeightGradientBody(r, dweight);
 }
-HBMTUNE_VECTOR_CLONES void WeightGradient(const RowGradient<double>& r, double* dweight) {
+HBMTUNE_VECTOR_CLONES void WeightGradient(RowGradient<double> r, double* dweight) {
   WeightGradientBody(r, dweight);
 }
 

@@ -53,7 +53,7 @@ struct Rotation {
 };
 
 template <class C>
-HBMTUNE_INLINE void RotateBody(const Rotation<C>& r, C* y) {
+HBMTUNE_INLINE void RotateBody(Rotation<C> r, C* y) {
 #pragma omp simd
   for (int64_t i = 0; i < r.half; ++i) {
     const C x1 = r.x[i], x2 = r.x[i + r.half];
@@ -62,8 +62,8 @@ HBMTUNE_INLINE void RotateBody(const Rotation<C>& r, C* y) {
     y[i + r.half] = x2 * r.cos[i] + x1 * sin;
   }
 }
-HBMTUNE_VECTOR_CLONES void Rotate(const Rotation<float>& r, float* y) { RotateBody(r, y); }
-HBMTUNE_VECTOR_CLONES void Rotate(const Rotation<double>& r, double* y) { RotateBody(r, y); }
+HBMTUNE_VECTOR_CLONES void Rotate(Rotation<float> r, float* y) { RotateBody(r, y); }
+HBMTUNE_VECTOR_CLONES void Rotate(Rotation<double> r, double* y) { RotateBody(r, y); }
 
 template <class C>
 void Rotary(const OpArgs& args) {

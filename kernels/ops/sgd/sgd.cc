@@ -42,7 +42,7 @@ struct SgdRow {
 };
 
 template <class C>
-HBMTUNE_INLINE void StepBody(const SgdRow<C>& row, const SgdFactors<C>& f, int64_t n) {
+HBMTUNE_INLINE void StepBody(SgdRow<C> row, SgdFactors<C> f, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const C g = row.grad[i] * f.grad + f.decay * row.param[i];
@@ -51,10 +51,10 @@ HBMTUNE_INLINE void StepBody(const SgdRow<C>& row, const SgdFactors<C>& f, int64
     row.param[i] -= f.lr * m;
   }
 }
-HBMTUNE_VECTOR_CLONES void Step(const SgdRow<float>& row, const SgdFactors<float>& f, int64_t n) {
+HBMTUNE_VECTOR_CLONES void Step(SgdRow<float> row, SgdFactors<float> f, int64_t n) {
   StepBody(row, f, n);
 }
-HBMTUNE_VECTOR_CLONES void Step(const SgdRow<double>& row, const SgdFactors<double>& f,
+HBMTUNE_VECTOR_CLONES void Step(SgdRow<double> row, SgdFactors<double> f,
                                 int64_t n) {
   StepBody(row, f, n);
 }

@@ -43,94 +43,73 @@ template <class C>
 struct GateRows {
   const C *dy, *gate, *up;
   C *dgate, *dup;
+  C* y;  // the forward result again, if wanted
 };
 
-// silu'(x) = σ(x) · (1 + x · (1 − σ(x)))
-template <class C>
-HBMTUNE_INLINE void GateBackwardBody(const GateRows<C>& r, int64_t n) {
+// silu'(x) = σ(x) · (1 + x · (1 − σ(x))). Outputs may be inputs: each element is read first.
+template <bool kForward, class C>
+HBMTUNE_INLINE void GateBackwardBody(GateRows<C> r, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const C gate = r.gate[i], dy = r.dy[i], up = r.up[i];
     const C sigmoid = Sigmoid(gate);
     r.dgate[i] = dy * up * sigmoid * (C(1) + gate * (C(1) - sigmoid));
     r.dup[i] = dy * gate * sigmoid;
+    if constexpr (kForward) r.y[i] = gate * sigmoid * up;
   }
 }
-HBMTUNE_VECTOR_CLONES void GateBackward(const GateRows<float>& r, int64_t n) {
-  GateBackwardBody(r, n);
+HBMTUNE_VECTOR_CLONES void GateBackward(GateRows<float> r, int64_t n) {
+  GateBackwardBody<false>(r, n);
 }
-HBMTUNE_VECTOR_CLONES void GateBackward(const GateRows<double>& r, int64_t n) {
-  GateBackwardBody(r, n);
+HBMTUNE_VECTOR_CLONES void GateBackward(GateRows<double> r, int64_t n) {
+  GateBackwardBody<false>(r, n);
+}
+HBMTUNE_VECTOR_CLONES void GateBackwardAndForward(GateRows<float> r, int64_t n) {
+  GateBackwardBody<true>(r, n);
+}
+HBMTUNE_VECTOR_CLONES void GateBackwardAndForward(GateRows<double> r, int64_t n) {
+  GateBackwardBody<true>(r, n);
 }
 
 template <class C>
 void Forward(const OpArgs& args) {
   const RowLayout shape = FoldRows(args.in[0]);
-  const int64_t gate_stride = shape.stride, up_stride = FoldRows(args.in[1]).stride;
-  const int64_t y_stride = FoldRows(args.out[0]).stride;
-  const RowOperand<C> gate(args.in[0], 0), up(args.in[1], 1), y(args.out[0], 2);
+  const StridedRows<C> gate(args.in[0], 0), up(args.in[1], 1), y(args.out[0], 2);
   ParallelFor(shape.rows, [&](int64_t n) {
     for (int64_t at = 0; at < shape.columns; at += kElementBlock) {
       const int64_t count = std::min(kElementBlock, shape.columns - at);
-      C* row = y.Write(n * y_stride + at, count);
-      Gate(gate.Read(n * gate_stride + at, count), up.Read(n * up_stride + at, count), row,
-           count);
-      y.Commit(row, n * y_stride + at, count);
+      C* row = y.Write(n, at, count);
+      Gate(gate.Read(n, at, count), up.Read(n, at, count), row, count);
+      y.Commit(row, n, at, count);
     }
   });
 }
 
-// y is made before dgate and dup, which may lie where gate and up are, and stored after them, so
-// that it may lie where dy is.
 template <class C>
-class BackwardKernel {
- public:
-  explicit BackwardKernel(const OpArgs& args)
-      : dy_(args.in[0]), gate_(args.in[1]), up_(args.in[2]), dgate_(args.out[0]),
-        dup_(args.out[1]), y_(args.out.size() > 2 ? &args.out[2] : nullptr) {}
-
-  void Run() const {
-    const RowLayout shape = FoldRows(dy_);
-    const RowOperand<C> dy(dy_, 0), gate(gate_, 1), up(up_, 2), dgate(dgate_, 3), dup(dup_, 4);
-    const int64_t dy_stride = shape.stride, gate_stride = FoldRows(gate_).stride;
-    const int64_t up_stride = FoldRows(up_).stride, dgate_stride = FoldRows(dgate_).stride;
-    const int64_t dup_stride = FoldRows(dup_).stride;
-    ParallelFor(shape.rows, [&](int64_t n) {
-      for (int64_t at = 0; at < shape.columns; at += kElementBlock) {
-        const int64_t count = std::min(kElementBlock, shape.columns - at);
-        GateRows<C> rows = {dy.Read(n * dy_stride + at, count),
-                            gate.Read(n * gate_stride + at, count),
-                            up.Read(n * up_stride + at, count),
-                            dgate.Write(n * dgate_stride + at, count),
-                            dup.Write(n * dup_stride + at, count)};
-        C again[kElementBlock];
-        if (y_ != nullptr) Gate(rows.gate, rows.up, again, count);
-        GateBackward(rows, count);
-        dgate.Commit(rows.dgate, n * dgate_stride + at, count);
-        dup.Commit(rows.dup, n * dup_stride + at, count);
-        if (y_ != nullptr) Store(again, n, at, count);
-      }
-    });
-  }
-
- private:
-  void Store(const C* values, int64_t n, int64_t at, int64_t count) const {
-    const RowOperand<C> y(*y_, 5);
-    const int64_t offset = n * FoldRows(*y_).stride + at;
-    C* row = y.Write(offset, count);
-    std::copy(values, values + count, row);
-    y.Commit(row, offset, count);
-  }
-
-  const TensorArg &dy_, &gate_, &up_, &dgate_, &dup_;
-  const TensorArg* y_;
-};
+void Backward(const OpArgs& args) {
+  const RowLayout shape = FoldRows(args.in[0]);
+  const bool forward = args.out.size() > 2;
+  const StridedRows<C> dy(args.in[0], 0), gate(args.in[1], 1), up(args.in[2], 2);
+  const StridedRows<C> dgate(args.out[0], 3), dup(args.out[1], 4), y(args.out[forward ? 2 : 1], 5);
+  ParallelFor(shape.rows, [&](int64_t n) {
+    for (int64_t at = 0; at < shape.columns; at += kElementBlock) {
+      const int64_t count = std::min(kElementBlock, shape.columns - at);
+      const GateRows<C> rows = {dy.Read(n, at, count),     gate.Read(n, at, count),
+                                up.Read(n, at, count),     dgate.Write(n, at, count),
+                                dup.Write(n, at, count),   y.Write(n, at, count)};
+      forward ? GateBackwardAndForward(rows, count) : GateBackward(rows, count);
+      dgate.Commit(rows.dgate, n, at, count);
+      dup.Commit(rows.dup, n, at, count);
+      if (forward) y.Commit(rows.y, n, at, count);
+    }
+  });
+}
 
 void HostForward(const OpArgs& args) {
   WithArithmetic(args, [&](auto c) { Forward<decltype(c)>(args); });
 }
 void HostBackward(const OpArgs& args) {
-  WithArithmetic(args, [&](auto c) { BackwardKernel<decltype(c)>(args).Run(); });
+  WithArithmetic(args, [&](auto c) { Backward<decltype(c)>(args); });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "kernels/ops/support/vectorize.h"
@@ -9,17 +8,19 @@ namespace hbmtune::ops {
 
 // Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011):
 // four random words out of a counter and a key, without state.
-HBMTUNE_INLINE std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter,
-                                              std::array<uint32_t, 2> key) {
+struct PhiloxWords {
+  uint32_t a, b, c, d;
+};
+HBMTUNE_INLINE PhiloxWords Philox(PhiloxWords x, uint32_t key_low, uint32_t key_high) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
+    const uint64_t first = uint64_t{0xD2511F53u} * x.a;
+    const uint64_t second = uint64_t{0xCD9E8D57u} * x.c;
+    x = {static_cast<uint32_t>(second >> 32) ^ x.b ^ key_low, static_cast<uint32_t>(second),
+         static_cast<uint32_t>(first >> 32) ^ x.d ^ key_high, static_cast<uint32_t>(first)};
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
   }
-  return counter;
+  return x;
 }
 
 // The dropout of one site: which elements are kept, and what they are multiplied by.
@@ -38,12 +39,11 @@ struct DropoutMask {
   }
 
   // The words of elements 4·group … 4·group + 3.
-  HBMTUNE_INLINE std::array<uint32_t, 4> Words(uint64_t group) const {
+  HBMTUNE_INLINE PhiloxWords Words(uint64_t group) const {
     return Philox({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), site,
                    static_cast<uint32_t>(draw)},
-                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+                  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   }
-  bool Keeps(uint64_t element) const { return Words(element / 4)[element % 4] >= threshold; }
 };
 
 // multipliers[i] = 0 or scale, for elements first … first + n − 1.

@@ -34,6 +34,29 @@ class RowOperand {
   bool direct_;
 };
 
+// A tensor whose rows may be further apart than they are long.
+template <class C>
+class StridedRows {
+ public:
+  StridedRows(const TensorArg& tensor, int slot)
+      : operand_(tensor, slot), stride_(FoldRows(tensor).stride) {}
+
+  // `n` elements of row `row` from column `at` on; see RowOperand.
+  const C* Read(int64_t row, int64_t at, int64_t n) const {
+    return operand_.Read(row * stride_ + at, n);
+  }
+  C* Write(int64_t row, int64_t at, int64_t n) const {
+    return operand_.Write(row * stride_ + at, n);
+  }
+  void Commit(const C* values, int64_t row, int64_t at, int64_t n) const {
+    operand_.Commit(values, row * stride_ + at, n);
+  }
+
+ private:
+  RowOperand<C> operand_;
+  int64_t stride_;
+};
+
 extern template class RowOperand<float>;
 extern template class RowOperand<double>;
 
