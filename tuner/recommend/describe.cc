@@ -20,9 +20,8 @@ std::string BatchText(const TrainConfig& c) {
   return Text("micro-batch ", c.micro_batch, " × accumulation ", c.grad_accum);
 }
 
-std::string Interval(std::string_view what, int64_t every) {
-  if (every == 0) return Text("no ", what);
-  return every == 1 ? Text("every ", what) : Text("one ", what, " in ", every);
+std::string Interval(std::string_view block, int64_t every) {
+  return every == 1 ? Text("every ", block) : Text("one ", block, " in ", every);
 }
 
 std::string CheckpointText(const TrainConfig& c) {
@@ -30,8 +29,10 @@ std::string CheckpointText(const TrainConfig& c) {
   if (k.every == 1) return "checkpoint every layer";
   if (k.every > 1) return Text("checkpoint every ", k.every, " layers");
   if (k.attention == 0 && k.mlp == 0) return "no checkpointing";
-  return Text("checkpoint ", Interval("attention block", k.attention), ", ",
-              Interval("MLP", k.mlp));
+  std::string text = "checkpoint ";
+  if (k.attention > 0) text += Interval("attention block", k.attention);
+  if (k.attention > 0 && k.mlp > 0) text += " and ";
+  return k.mlp > 0 ? text + Interval("MLP block", k.mlp) : text;
 }
 
 std::string PrecisionText(const TrainConfig& c) {

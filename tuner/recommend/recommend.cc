@@ -33,26 +33,22 @@ Candidate ToCandidate(const Workload& workload, const Trial& trial) {
   return candidate;
 }
 
-// Fitting configs, fastest first, the leaner first among equals; of a config tried twice the later
-// trial counts.
+// Of a config tried twice the later trial counts.
 std::vector<Candidate> Ranked(const Workload& workload, const History& history) {
   std::map<std::string, const Trial*> latest;
-  std::vector<std::string> order;
   for (const Trial& trial : history) {
-    if (!Fitted(trial)) continue;
-    std::string key = ToJson(trial.config).dump();
-    if (!latest.contains(key)) order.push_back(key);
-    latest[key] = &trial;
+    if (Fitted(trial)) latest[ToJson(trial.config).dump()] = &trial;
   }
-  std::vector<Candidate> ranked;
-  for (const std::string& key : order) ranked.push_back(ToCandidate(workload, *latest[key]));
-  std::stable_sort(ranked.begin(), ranked.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.tokens_per_second != b.tokens_per_second) {
-      return a.tokens_per_second > b.tokens_per_second;
-    }
-    return a.peak_used_bytes < b.peak_used_bytes;
+  std::vector<const Trial*> ranked;
+  for (const Trial& trial : history) {
+    if (Fitted(trial) && latest[ToJson(trial.config).dump()] == &trial) ranked.push_back(&trial);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [&](const Trial* a, const Trial* b) {
+    return Ahead(workload.framework, *a, *b);
   });
-  return ranked;
+  std::vector<Candidate> candidates;
+  for (const Trial* trial : ranked) candidates.push_back(ToCandidate(workload, *trial));
+  return candidates;
 }
 
 // "weights 12.55 GiB, logits 3.91 GiB": the two largest, or "" if nothing is known.

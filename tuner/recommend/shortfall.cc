@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "kernels/core/field_path.h"
 #include "kernels/core/json.h"
@@ -46,6 +47,7 @@ std::optional<Least> FindLeast(const Space& space, const WorkloadEstimator& esti
 }
 
 struct Change {
+  std::string group;  // one hint a group: the first that fits, else the one that saves most
   std::string text;
   Workload workload;
   TrainConfig config;
@@ -70,22 +72,39 @@ void AddChange(const Workload& workload, TrainConfig config, const std::string& 
     config.zero.stage = 2;
     text += " with zero.stage=2";
   }
-  changes.push_back({text, workload, config});
+  changes.push_back({path, text, workload, config});
 }
 
 // The same global batch over more ranks.
-void AddRanks(Workload workload, TrainConfig config, int64_t ranks,
+void AddRanks(Workload workload, TrainConfig config, int64_t ranks, int64_t stage,
               std::vector<Change>& changes) {
-  bool has_zero = workload.framework == Framework::kFused || UsesDeepspeed(workload.framework);
-  if (!has_zero || ranks <= workload.world_size) return;
   if (workload.global_batch > 0) {
     if (workload.global_batch % (ranks * config.micro_batch) != 0) return;
     config.grad_accum = workload.global_batch / ranks / config.micro_batch;
   }
   workload.world_size = ranks;
-  config.zero.stage = std::max<int64_t>(config.zero.stage, 2);
-  changes.push_back({Text("zero.stage=", config.zero.stage, " on ", ranks, " GPUs"), workload,
-                     config});
+  config.zero.stage = std::max(config.zero.stage, stage);
+  std::string text = Text("zero.stage=", config.zero.stage, " on ", ranks, " GPUs");
+  changes.push_back({Text("ranks, stage ", stage), text, workload, config});
+}
+
+// What the user would have to change in the workload itself.
+void AddWorkloads(const Workload& workload, const DeviceFacts& device, const TrainConfig& least,
+                  std::vector<Change>& changes) {
+  bool has_zero = workload.framework == Framework::kFused || UsesDeepspeed(workload.framework);
+  for (int64_t times = 2; times <= 16 && has_zero && !device.host; times *= 2) {
+    AddRanks(workload, least, times * workload.world_size, 2, changes);
+    AddRanks(workload, least, times * workload.world_size, 3, changes);
+  }
+  Workload changed = workload;
+  if (workload.lora.rank == 0) {
+    changed.lora.rank = std::min<int64_t>(16, workload.model.hidden);
+    changes.push_back({"lora", Text("lora.rank=", changed.lora.rank), changed, least});
+  }
+  changed = workload;
+  for (changed.seq_len /= 2; changed.seq_len >= 128; changed.seq_len /= 2) {
+    changes.push_back({"seq_len", Text("seq_len=", changed.seq_len), changed, least});
+  }
 }
 
 std::vector<Change> Changes(const Workload& workload, const DeviceFacts& device,
@@ -107,30 +126,40 @@ std::vector<Change> Changes(const Workload& workload, const DeviceFacts& device,
   if (workload.framework == Framework::kFused && least.loss_chunk_tokens == 0) {
     AddChange(workload, least, "loss_chunk_tokens", 1024, changes);
   }
-  for (int64_t ranks : {2, 4, 8}) {
-    if (!device.host) AddRanks(workload, least, ranks, changes);
-  }
+  AddWorkloads(workload, device, least, changes);
   return changes;
+}
+
+std::optional<Hint> TryChange(const Workload& workload, const Least& least, const Change& change,
+                              const WorkloadEstimator& estimator) {
+  if (!Validate(change.workload, change.config).ok()) return std::nullopt;
+  absl::StatusOr<Estimate> estimate = estimator(change.workload, change.config);
+  if (!estimate.ok()) return std::nullopt;
+  Hint hint;
+  hint.change = change.text;
+  hint.saved_bytes = least.estimate.peak_used_bytes - estimate->peak_used_bytes;
+  hint.fits = estimate->fits;
+  double ranks = double(change.workload.world_size) / double(workload.world_size);
+  if (estimate->tokens_per_second > 0) {
+    hint.cost_ratio = ranks * least.estimate.tokens_per_second / estimate->tokens_per_second - 1;
+  }
+  bool worth_saying = hint.saved_bytes > kWorthSaying * least.estimate.peak_used_bytes;
+  return worth_saying ? std::optional(hint) : std::nullopt;
 }
 
 std::vector<Hint> FindHints(const Workload& workload, const DeviceFacts& device,
                             const Least& least, const WorkloadEstimator& estimator) {
-  std::vector<Hint> hints;
+  std::map<std::string, Hint> by_group;
   for (const Change& change : Changes(workload, device, least.config)) {
-    if (!Validate(change.workload, change.config).ok()) continue;
-    absl::StatusOr<Estimate> estimate = estimator(change.workload, change.config);
-    if (!estimate.ok()) continue;
-    Hint hint;
-    hint.change = change.text;
-    hint.saved_bytes = least.estimate.peak_used_bytes - estimate->peak_used_bytes;
-    hint.fits = estimate->fits;
-    double ranks = double(change.workload.world_size) / double(workload.world_size);
-    if (estimate->tokens_per_second > 0) {
-      hint.cost_ratio =
-          ranks * least.estimate.tokens_per_second / estimate->tokens_per_second - 1;
-    }
-    if (hint.saved_bytes > kWorthSaying * least.estimate.peak_used_bytes) hints.push_back(hint);
+    std::optional<Hint> hint = TryChange(workload, least, change, estimator);
+    if (!hint) continue;
+    auto [known, added] = by_group.emplace(change.group, *hint);
+    bool better = !known->second.fits &&
+                  (hint->fits || hint->saved_bytes > known->second.saved_bytes);
+    if (!added && better) known->second = *hint;
   }
+  std::vector<Hint> hints;
+  for (auto& [group, hint] : by_group) hints.push_back(std::move(hint));
   std::stable_sort(hints.begin(), hints.end(), [](const Hint& a, const Hint& b) {
     return a.fits != b.fits ? a.fits : a.saved_bytes > b.saved_bytes;
   });

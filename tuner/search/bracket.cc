@@ -38,13 +38,13 @@ struct View {
 
 View Digest(const Space& space, const History& history, const DesignerOptions& options) {
   View view{history, {}};
+  view.best = FindBest(space.workload().framework, history);
   view.seconds_left = options.budget_seconds;
   std::vector<double> ratios;
   for (const Trial& trial : history) {
     view.keys.push_back(SettingKey(space, trial.config));
     view.seconds_left -= trial.seconds;
     view.ran_out = view.ran_out || RanOutOfMemory(trial);
-    if (TokensPerSecond(trial) > view.best_tokens()) view.best = &trial;
     if (Fitted(trial) && trial.measurement && trial.estimate &&
         trial.estimate->tokens_per_second > 0) {
       ratios.push_back(TokensPerSecond(trial) / trial.estimate->tokens_per_second);
@@ -86,7 +86,8 @@ class BracketDesigner : public Designer {
   Decision FindLimit(const View& view);
 
   bool WorthATrial(size_t rank, const Arm& arm, const View& view) const;
-  Decision Probe(const Arm& arm, const View& view);
+  // `final`: go on until the limit is proven, not only until something fits.
+  Decision Probe(const Arm& arm, const View& view, bool final);
   Decision Start(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Grow(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Narrow(const Arm& arm, const Bracket& bracket, const View& view) const;
@@ -128,18 +129,18 @@ bool BracketDesigner::WorthATrial(size_t rank, const Arm& arm, const View& view)
 Decision BracketDesigner::ProbeArms(const View& view) {
   for (size_t rank = 0; rank < arms_.size(); ++rank) {
     if (!WorthATrial(rank, arms_[rank], view)) continue;
-    Decision decision = Probe(arms_[rank], view);
+    Decision decision = Probe(arms_[rank], view, /*final=*/!options_.modelled);
     if (decision.config) return decision;
   }
   return {};
 }
 
-Decision BracketDesigner::Probe(const Arm& arm, const View& view) {
+Decision BracketDesigner::Probe(const Arm& arm, const View& view, bool final) {
   Bracket bracket = FindBracket(space_, arm, view.history, view.keys);
   if (bracket.failed) return {};
   if (bracket.trials == 0) return Start(arm, bracket, view);
   bool leading = bracket.tokens_per_second >= kLeadingShare * view.best_tokens();
-  if (bracket.fits > 0 && !leading) return {};
+  if (bracket.fits > 0 && (!leading || !final)) return {};
   return bracket.fails ? Narrow(arm, bracket, view) : Grow(arm, bracket, view);
 }
 
@@ -169,7 +170,6 @@ Decision BracketDesigner::Grow(const Arm& arm, const Bracket& bracket, const Vie
     return Try(arm, Affordable(arm, bracket, view, arm.guess),
                "the largest that is estimated to fit");
   }
-  if (options_.modelled && view.best_tokens() > bracket.tokens_per_second) return {};
   if (bracket.fits == arm.guess) {
     return Try(arm, Affordable(arm, bracket, view, LimitTarget(values(), bracket.fits)),
                Text("1.25 × ", bracket.fits, " or the next above, to prove the limit"));
@@ -236,7 +236,7 @@ Decision BracketDesigner::Refine(const View& view) {
 
 Decision BracketDesigner::FindLimit(const View& view) {
   if (view.best == nullptr) return {};
-  return Probe(MakeArm(space_, view.best->config, estimates_), view);
+  return Probe(MakeArm(space_, view.best->config, estimates_), view, /*final=*/true);
 }
 
 }  // namespace

@@ -1,13 +1,26 @@
 #include "tuner/search/history.h"
 
+#include "kernels/core/field_path.h"
+#include "tuner/space/space.h"
+
 namespace hbmtune::tuner {
 namespace {
+
+// Fields that are not as the framework has them by itself.
+int64_t Unusual(Framework framework, const TrainConfig& config) {
+  const TrainConfig base = BaseConfig(framework, DeviceFacts{});
+  int64_t count = 0;
+  for (const std::string& path : FieldPaths<TrainConfig>()) {
+    count += GetField(base, path) != GetField(config, path);
+  }
+  return count;
+}
 
 bool MeasuredAs(const Trial& trial, Outcome outcome) {
   return trial.measurement && trial.measurement->outcome == outcome;
 }
 
-// 2: saves nothing; lower needs less of the device.
+// 1 saves nothing, 0 saves something.
 int Hunger(OptimizerOffload offload) { return offload == OptimizerOffload::kNone ? 1 : 0; }
 int Hunger(ActivationOffload offload) { return offload == ActivationOffload::kNone ? 1 : 0; }
 int Hunger(const CheckpointConfig& c) {
@@ -57,6 +70,22 @@ double TokensPerSecond(const Trial& trial) {
 int64_t PeakUsedBytes(const Trial& trial) {
   if (trial.measurement) return trial.measurement->peak_used_bytes;
   return trial.estimate ? trial.estimate->peak_used_bytes : 0;
+}
+
+bool Ahead(Framework framework, const Trial& a, const Trial& b) {
+  if (TokensPerSecond(a) != TokensPerSecond(b)) return TokensPerSecond(a) > TokensPerSecond(b);
+  int64_t unusual_a = Unusual(framework, a.config);
+  int64_t unusual_b = Unusual(framework, b.config);
+  if (unusual_a != unusual_b) return unusual_a < unusual_b;
+  return PeakUsedBytes(a) < PeakUsedBytes(b);
+}
+
+const Trial* FindBest(Framework framework, const History& history) {
+  const Trial* best = nullptr;
+  for (const Trial& trial : history) {
+    if (Fitted(trial) && (best == nullptr || Ahead(framework, trial, *best))) best = &trial;
+  }
+  return best;
 }
 
 bool RulesOut(const TrainConfig& out_of_memory, const TrainConfig& other) {

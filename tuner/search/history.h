@@ -8,6 +8,7 @@
 #include "kernels/core/json.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
 
 namespace hbmtune::tuner {
 
@@ -37,6 +38,12 @@ bool Failed(const Trial& trial);
 // Of the measurement, else of the estimate; 0 if it did not fit.
 double TokensPerSecond(const Trial& trial);
 int64_t PeakUsedBytes(const Trial& trial);
+
+// Which of two trials that fitted is to be recommended: the faster; of equally fast ones that which
+// changes less of what the framework does by itself, then the leaner.
+bool Ahead(Framework framework, const Trial& a, const Trial& b);
+// The trial ahead of all others, or null if none fitted.
+const Trial* FindBest(Framework framework, const History& history);
 
 // True if a config that ran out of memory shows that `other` must too: the same but for a micro-
 // batch as large or larger, no recomputation instead of some, no offload instead of some.

@@ -38,9 +38,9 @@ absl::StatusOr<std::vector<int64_t>> MicroBatches(const Workload& w, const Pins&
       PinnedNumbers(pins, "micro_batch", AllMicroBatches(w, pins));
   if (!values.ok() || w.global_batch == 0) return values;
   int64_t share = w.global_batch / w.world_size;
-  std::vector<int64_t> accumulations;
-  for (int64_t m : *values) {
-    if (share % m == 0) accumulations.push_back(share / m);
+  std::vector<int64_t> accumulations;  // ascending, as the search below needs it
+  for (auto m = values->rbegin(); m != values->rend(); ++m) {
+    if (share % *m == 0) accumulations.push_back(share / *m);
   }
   absl::StatusOr<std::vector<int64_t>> allowed = PinnedNumbers(pins, "grad_accum", accumulations);
   if (!allowed.ok()) return allowed;
@@ -113,6 +113,26 @@ class Walker {
   const std::function<bool(const TrainConfig&)>& visit_;
 };
 
+// What real probes on the host do not run yet must not be measured as if they did.
+absl::Status CheckHost(const Workload& w, const std::vector<Axis>& axes) {
+  if (w.world_size > 1) {
+    return Illegal("world_size ", w.world_size, ": the host device trains on one rank; use a "
+                   "modelled device");
+  }
+  const TrainConfig base;
+  for (const Axis& axis : axes) {
+    bool lacking = axis.path.starts_with("offload.") || axis.path.starts_with("zero.") ||
+                   axis.path.starts_with("promotion.");
+    for (const Json& value : axis.values) {
+      if (lacking && value != *GetField(base, axis.path)) {
+        return Illegal(axis.path, " ", value.dump(), ": the host device does not run it; use a "
+                       "modelled device, or leave it out");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Why the pins leave nothing: what is wrong with the config that they ask for together.
 absl::Status Contradiction(const Workload& w, const TrainConfig& base,
                            const std::vector<Axis>& axes) {
@@ -146,6 +166,7 @@ absl::StatusOr<Space> Space::Create(const Workload& workload, const DeviceFacts&
   }
   std::vector<Axis> axes = DefaultAxes(workload, device);
   status = ApplyPins(workload, pins, axes);
+  if (status.ok() && device.host) status = CheckHost(workload, axes);
   if (!status.ok()) return status;
   space.axes_.insert(space.axes_.end(), axes.begin(), axes.end());
   if (space.Settings().empty()) {

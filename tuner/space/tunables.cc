@@ -10,7 +10,10 @@ bool FusedOrDeepspeed(Framework f) { return Fused(f) || UsesDeepspeed(f); }
 bool FusedOrDdp(Framework f) { return Fused(f) || UsesDdp(f); }
 bool NotDeepspeed(Framework f) { return Transformers(f) && !UsesDeepspeed(f); }
 
-bool SeparateIntervals(const Workload&, const TrainConfig& c) { return c.checkpoint.every == 0; }
+// A parallel block's attention and MLP read one norm: they are recomputed together or not at all.
+bool SeparateIntervals(const Workload& w, const TrainConfig& c) {
+  return c.checkpoint.every == 0 && !w.model.parallel_block;
+}
 bool AnyInterval(const Workload&, const TrainConfig& c) {
   return c.checkpoint.attention > 0 || c.checkpoint.mlp > 0;
 }
@@ -54,6 +57,7 @@ bool Promotes(const Workload& w, const TrainConfig& c) {
 bool HasMoments(const Workload& w, const TrainConfig&) { return w.optimizer != Optimizer::kSgd; }
 
 constexpr std::string_view kDs = "fused or a +deepspeed framework";
+constexpr std::string_view kSeparate = "checkpoint.every 0 and a model without parallel blocks";
 constexpr std::string_view kStage = "zero.stage 1 or higher";
 constexpr std::string_view kStage3 = "zero.stage 3";
 constexpr std::string_view kFp16Needs = "compute_dtype fp16";
@@ -70,8 +74,8 @@ constexpr Tunable kTunables[] = {
     {"loss_scale.min", FusedOrDeepspeed, kDs, Fp16, kFp16Needs, true},
     {"promotion.grad_norm_threshold", Fused, "fused", PureHalf, kPure, false},
     {"promotion.hysteresis_ratio", Fused, "fused", Promotes, "promotion.grad_norm_threshold", true},
-    {"checkpoint.attention", Fused, "fused", SeparateIntervals, "checkpoint.every 0", false},
-    {"checkpoint.mlp", Fused, "fused", SeparateIntervals, "checkpoint.every 0", false},
+    {"checkpoint.attention", Fused, "fused", SeparateIntervals, kSeparate, false},
+    {"checkpoint.mlp", Fused, "fused", SeparateIntervals, kSeparate, false},
     {"checkpoint.keep_inputs", Fused, "fused", AnyInterval,
      "checkpoint.attention or checkpoint.mlp", true},
     {"checkpoint.reentrant", Transformers, "a hf framework", EveryLayer,
@@ -114,12 +118,18 @@ std::vector<Json> Intervals(int64_t layers, std::initializer_list<int64_t> wante
   return values;
 }
 
-// Precision changes what is learned, so only what is known to do no harm is searched.
+// Precision changes what is learned, so only what is known to do no harm is searched: bf16 products
+// over fp32 weights, and where the framework has it bf16 weights with fp32 masters, which is what
+// DeepSpeed means by bf16-amp.
 std::vector<Json> SearchedPrecisions(const Workload& w, const DeviceFacts& device) {
   if (UsesDeepspeed(w.framework)) return {"bf16-amp"};
   if (device.host) return {"fp32"};
   if (w.lora.rank > 0) return {"bf16-amp", "bf16"};  // frozen weights take no update to round off
-  return {"bf16-amp"};
+  if (!Fused(w.framework)) return {"bf16-amp"};
+  return {"bf16-amp", Json{{"param_dtype", "bf16"},
+                           {"compute_dtype", "bf16"},
+                           {"optimizer_state_dtype", "fp32"},
+                           {"master_weights", true}}};
 }
 
 void AddOffloadAxes(const Workload& w, std::vector<Axis>& axes) {
@@ -165,7 +175,7 @@ std::vector<Axis> DefaultAxes(const Workload& w, const DeviceFacts& device) {
   } else {
     axes.push_back({"checkpoint.every", {0, 1}});
   }
-  if (FusedOrDeepspeed(w.framework)) {
+  if (FusedOrDeepspeed(w.framework) && !device.host) {  // the host device runs neither yet
     AddOffloadAxes(w, axes);
     AddZeroAxes(axes);
   }
