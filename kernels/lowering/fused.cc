@@ -45,13 +45,18 @@ void CheckSequence(const Workload& workload) {
   }
 }
 
-void CheckCheckpoint(const CheckpointConfig& checkpoint) {
+void CheckCheckpoint(const ModelSpec& model, const CheckpointConfig& checkpoint) {
   AtLeast(0, checkpoint.every, "checkpoint.every");
   AtLeast(0, checkpoint.attention, "checkpoint.attention");
   AtLeast(0, checkpoint.mlp, "checkpoint.mlp");
   if (checkpoint.every > 0 && (checkpoint.attention > 0 || checkpoint.mlp > 0)) {
     Refuse("checkpoint.every excludes checkpoint.attention and checkpoint.mlp");
   }
+  if (model.parallel_block && (checkpoint.attention > 0 || checkpoint.mlp > 0)) {
+    Refuse("attention and MLP of a parallel block cannot be recomputed apart; use "
+           "checkpoint.every");
+  }
+  if (checkpoint.reentrant) Refuse("checkpoint.reentrant is Transformers' only");
 }
 
 void CheckAll(const Workload& workload, const TrainConfig& config) {
@@ -61,7 +66,7 @@ void CheckAll(const Workload& workload, const TrainConfig& config) {
   CheckModelSpec(workload.model);
   CheckBatch(workload, config);
   CheckSequence(workload);
-  CheckCheckpoint(config.checkpoint);
+  CheckCheckpoint(workload.model, config.checkpoint);
   AtLeast(0, config.loss_chunk_tokens, "loss_chunk_tokens");
 }
 
@@ -73,15 +78,11 @@ void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
   for (int64_t i = 0; i < context.config.grad_accum; ++i) {
     tape.Phase(PhaseKind::kForward);
     Tensor token_ids = tape.Empty(Dtype::kI64, shape, Category::kInputs);
-    Tensor root;
-    {
-      Tensor labels = tape.Empty(Dtype::kI64, shape, Category::kInputs);
-      tape.Feed(token_ids, labels);
-      Targets targets = MakeTargets(context, labels);
-      labels = {};
-      root = Decoder(context, token_ids, targets, loss, i == 0);
-    }
-    token_ids = {};
+    Tensor labels = tape.Empty(Dtype::kI64, shape, Category::kInputs);
+    tape.Feed(token_ids, labels);
+    Targets targets = MakeTargets(context, labels);
+    labels = {};
+    Tensor root = Decoder(context, std::move(token_ids), std::move(targets), loss, i == 0);
     tape.Phase(PhaseKind::kBackward);
     Tensor seed = tape.Detach(root);
     tape.Backward(std::move(root), std::move(seed));

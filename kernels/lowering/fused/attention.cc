@@ -152,14 +152,18 @@ Tensor Attention(Context& context, std::vector<Tensor> projections) {
   Tensor kept_o = Tiled(context) ? context.tape.Detach(o) : Tensor{};
   std::vector<Tensor> outputs{std::move(o)};
   auto backward = [&context, values = std::move(values), saved = std::move(saved),
-                   kept_o = std::move(kept_o)](std::vector<Tensor> grads) {
-    Tensor dout = std::move(grads[0]);
+                   kept_o = std::move(kept_o)](std::vector<Tensor> grads) mutable {
     std::vector<Tensor> gradients = EmptyLike(context, values);
-    const std::vector<HeadGroup> groups = GroupsOf(context, values);
+    std::vector<HeadGroup> groups = GroupsOf(context, values);
     const std::vector<HeadGroup> into = GroupsOf(context, gradients);
+    values.clear();
     for (size_t i = 0; i < groups.size(); ++i) {
-      Backward(context, groups[i], into[i], dout, kept_o, saved[i]);
+      Backward(context, groups[i], into[i], grads[0], kept_o, saved[i]);
+      saved[i] = {};
     }
+    groups.clear();
+    grads.clear();
+    kept_o = {};
     Rotate(context, into, true);
     return gradients;
   };

@@ -21,6 +21,7 @@ struct Context {
   Tensor random = {};     // generator [2] int64, if the model drops out
   Tensor loss_scale = {}; // [1] fp32, with fp16
   Tensor logits = {};     // [rows, vocab]: where a copy is kept, if asked for
+  Category stream_category = Category::kActivations;  // whose the residual stream is
   // In a recomputation the last product of a segment is not needed: only its graph is.
   bool skip_output = false;
 

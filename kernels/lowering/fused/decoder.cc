@@ -32,7 +32,7 @@ ModelNames NamesOf(Architecture architecture) {
 }
 
 // The residual stream that enters the first layer.
-Tensor Embed(Context& context, const ModelNames& names, const Tensor& token_ids) {
+Tensor Embed(Context& context, const ModelNames& names, Tensor token_ids) {
   Tape& tape = context.tape;
   Parameter& table = context.parameters.At(std::string(names.embedding) + ".weight");
   Parameter* positions =
@@ -53,7 +53,7 @@ Tensor Embed(Context& context, const ModelNames& names, const Tensor& token_ids)
     context.parameters.Use(*positions);
   }
   auto backward = [&context, &table, positions, ids, sequence,
-                   token_ids = tape.Detach(token_ids)](std::vector<Tensor> grads) {
+                   token_ids = std::move(token_ids)](std::vector<Tensor> grads) {
     Tensor dx = std::move(grads[0]);
     Tape& tape = context.tape;
     if (positions != nullptr) {
@@ -93,18 +93,45 @@ std::vector<Tensor> TrainableOf(Context& context, int64_t begin, int64_t end) {
   return weights;
 }
 
-Tensor Stack(Context& context, const ModelNames& names, Tensor x) {
+// Whole layers, `every` of them a segment.
+Tensor LayerSegments(Context& context, const ModelNames& names, Tensor x, int64_t every) {
   const int64_t layers = context.model().layers;
-  const int64_t every = context.config.checkpoint.every;
-  if (every == 0) return Layers(context, names, std::move(x), 0, layers);
   for (int64_t begin = 0; begin < layers; begin += every) {
     const int64_t end = std::min(begin + every, layers);
-    auto segment = [names, begin, end](Context& inner, const Tensor& input) {
+    auto run = [names, begin, end](Context& inner, const Tensor& input) {
       return Layers(inner, names, input, begin, end);
     };
-    x = Checkpoint(context, x, segment, TrainableOf(context, begin, end));
+    x = Checkpoint(context, x, {run, TrainableOf(context, begin, end)});
   }
   return x;
+}
+
+// Attention and MLP blocks, each kind at an interval of its own.
+Tensor BlockChain(Context& context, const ModelNames& names, Tensor x) {
+  const CheckpointConfig& config = context.config.checkpoint;
+  std::vector<ChainLink> links;
+  auto add = [&](int64_t layer, int64_t interval, Tensor (*block)(Context&, const std::string&,
+                                                                  Tensor)) {
+    const std::string prefix = names.layers + std::to_string(layer);
+    auto run = [prefix, block](Context& inner, const Tensor& input) {
+      return block(inner, prefix, input);
+    };
+    links.push_back({{run, TrainableOf(context, layer, layer + 1)},
+                     interval > 0,
+                     interval > 0 && (config.keep_inputs || layer % interval == 0)});
+  };
+  for (int64_t i = 0; i < context.model().layers; ++i) {
+    add(i, config.attention, AttentionBlock);
+    add(i, config.mlp, MlpBlock);
+  }
+  return CheckpointChain(context, std::move(x), std::move(links));
+}
+
+Tensor Stack(Context& context, const ModelNames& names, Tensor x) {
+  const CheckpointConfig& config = context.config.checkpoint;
+  if (config.every > 0) return LayerSegments(context, names, std::move(x), config.every);
+  if (config.attention > 0 || config.mlp > 0) return BlockChain(context, names, std::move(x));
+  return Layers(context, names, std::move(x), 0, context.model().layers);
 }
 
 LinearLayer FindHead(Context& context, const ModelNames& names) {
@@ -118,16 +145,17 @@ LinearLayer FindHead(Context& context, const ModelNames& names) {
 
 }  // namespace
 
-Tensor Decoder(Context& context, const Tensor& token_ids, const Targets& targets,
-               const Tensor& loss, bool first_micro_batch) {
+Tensor Decoder(Context& context, Tensor token_ids, Targets targets, const Tensor& loss,
+               bool first_micro_batch) {
   const ModelNames names = NamesOf(context.model().architecture);
-  Tensor x = Stack(context, names, Embed(context, names, token_ids));
+  Tensor x = Stack(context, names, Embed(context, names, std::move(token_ids)));
   const Dtype dtype =
       context.config.fp32.final_norm ? context.statistics() : context.compute;
   Tensor normed = Norm(context, x, FindNorm(context, names.final_norm), dtype);
   x = {};
   context.tape.Phase(PhaseKind::kLoss);
-  return HeadLoss(context, normed, FindHead(context, names), targets, loss, first_micro_batch);
+  return HeadLoss(context, std::move(normed), FindHead(context, names), std::move(targets), loss,
+                  first_micro_batch);
 }
 
 void MakeRotaryTables(Context& context) {

@@ -46,13 +46,13 @@ Tensor ParallelLayer(Context& context, const std::string& prefix, Tensor x) {
   x = {};
   Tensor heads = Attention(context, {std::move(products[0])});
   Tensor attended =
-      BranchEnd(context, heads, FindLinear(context, prefix + ".self_attention.dense"));
-  heads = {};
-  Tensor expanded = GeluDown(context, products[1],
+      BranchEnd(context, std::move(heads), FindLinear(context, prefix + ".self_attention.dense"));
+  Tensor expanded = GeluDown(context, std::move(products[1]),
                              FindLinear(context, prefix + ".mlp.dense_4h_to_h"), false);
-  return AddResidual(context, residual,
-                     {Dropout(context, attended, kAttentionDropout),
-                      Dropout(context, expanded, kMlpDropout)});
+  std::vector<Tensor> branches;
+  branches.push_back(Dropout(context, std::move(attended), kAttentionDropout));
+  branches.push_back(Dropout(context, std::move(expanded), kMlpDropout));
+  return AddResidual(context, residual, std::move(branches));
 }
 
 }  // namespace
@@ -72,9 +72,8 @@ Tensor AttentionBlock(Context& context, const std::string& prefix, Tensor x) {
   normed[1] = {};
   Tensor heads = Attention(context, std::move(products));
   Tensor branch = BranchEnd(
-      context, heads,
+      context, std::move(heads),
       FindLinear(context, prefix + (gpt2 ? ".attn.c_proj" : ".self_attn.o_proj")));
-  heads = {};
   return AddResidual(context, normed[0], {Dropout(context, branch, kAttentionDropout)});
 }
 
@@ -88,12 +87,12 @@ Tensor MlpBlock(Context& context, const std::string& prefix, Tensor x) {
   if (gpt2) {
     auto inner = LinearGroup(context, normed[1], FindAll(context, prefix, {".mlp.c_fc"}));
     normed[1] = {};
-    branch = GeluDown(context, inner[0], FindLinear(context, prefix + ".mlp.c_proj"), true);
+    branch = GeluDown(context, std::move(inner[0]), FindLinear(context, prefix + ".mlp.c_proj"), true);
   } else {
     auto inner = LinearGroup(context, normed[1],
                              FindAll(context, prefix, {".mlp.gate_proj", ".mlp.up_proj"}));
     normed[1] = {};
-    branch = SiluDown(context, inner[0], inner[1],
+    branch = SiluDown(context, std::move(inner[0]), std::move(inner[1]),
                       FindLinear(context, prefix + ".mlp.down_proj"));
   }
   return AddResidual(context, normed[0], {Dropout(context, branch, kMlpDropout)});

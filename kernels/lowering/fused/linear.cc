@@ -90,93 +90,111 @@ void AppendParameters(const LinearLayer& layer, std::vector<Tensor>& inputs) {
 }
 
 Tensor LinearForward(Context& context, const LinearLayer& layer, const Tensor& x,
-                     LinearSaved& saved) {
+                     LinearSaved& saved, Category category) {
   Tape& tape = context.tape;
-  Tensor y = Activation(context, x.dtype(), WithLast(x.shape(), layer.outputs()));
-  Tensor weight = ComputeWeight(context, *layer.weight, x);
-  if (layer.bias != nullptr) {
-    tape.Run(ops::kLinear, {x, weight, layer.bias->weight}, {y}, AttrsOf(layer));
-  } else {
-    tape.Run(ops::kLinear, {x, weight}, {y}, AttrsOf(layer));
+  Tensor y = tape.Empty(x.dtype(), WithLast(x.shape(), layer.outputs()), category);
+  const bool adapted = layer.lora_a != nullptr;
+  if (adapted) {
+    if (context.workload.lora.dropout > 0) saved.key = RandomKey(context);
+    saved.low_rank =
+        Activation(context, x.dtype(), WithLast(x.shape(), context.workload.lora.rank));
+    Tensor input = AdapterInput(context, layer, x, saved.key);
+    if (!tape.grad_enabled()) saved.key = {};
+    tape.Run(ops::kLinear, {input, ComputeWeight(context, *layer.lora_a, x)}, {saved.low_rank},
+             AdapterAttrs());
+    input = {};
+    tape.Run(ops::kLinear, {saved.low_rank, ComputeWeight(context, *layer.lora_b, x)}, {y},
+             AdapterAttrs(LoraScale(context)));
+    if (!tape.grad_enabled()) saved.low_rank = {};
   }
-  if (layer.lora_a == nullptr) return y;
-  if (context.workload.lora.dropout > 0) saved.key = RandomKey(context);
-  Tensor input = AdapterInput(context, layer, x, saved.key);
-  saved.low_rank = Activation(context, x.dtype(), WithLast(x.shape(), context.workload.lora.rank));
-  tape.Run(ops::kLinear, {input, ComputeWeight(context, *layer.lora_a, x)}, {saved.low_rank},
-           AdapterAttrs());
-  tape.Run(ops::kLinear, {saved.low_rank, ComputeWeight(context, *layer.lora_b, x)}, {y},
-           AdapterAttrs(LoraScale(context), true));
+  std::vector<Tensor> in{x, ComputeWeight(context, *layer.weight, x)};
+  if (layer.bias != nullptr) in.push_back(layer.bias->weight);
+  tape.Run(ops::kLinear, in, std::vector<Tensor>{y}, AttrsOf(layer, 1, adapted));
   return y;
 }
 
 namespace {
 
-// Gradient with respect to A·x.
-Tensor LowRankGradient(Context& context, const LinearLayer& layer, const Tensor& dy) {
-  Tensor dlow = Activation(context, dy.dtype(), WithLast(dy.shape(), context.workload.lora.rank));
+// Gradient with respect to A·x, made once.
+Tensor LowRankGradient(Context& context, const LinearLayer& layer, const Tensor& dy,
+                       LinearSaved& saved) {
+  if (saved.low_rank_gradient) return saved.low_rank_gradient;
+  saved.low_rank_gradient =
+      Activation(context, dy.dtype(), WithLast(dy.shape(), context.workload.lora.rank));
   context.tape.Run(ops::kLinearBackwardInput, {dy, ComputeWeight(context, *layer.lora_b, dy)},
-                   {dlow}, AdapterAttrs(LoraScale(context)));
-  return dlow;
+                   {saved.low_rank_gradient}, AdapterAttrs(LoraScale(context)));
+  return saved.low_rank_gradient;
 }
 
 }  // namespace
 
-void LinearBackwardParameters(Context& context, const LinearLayer& layer, const Tensor& dy,
-                              const Tensor& x, const LinearSaved& saved) {
-  WeightGradient(context, *layer.weight, dy, x, 1, layer.weight_in_out);
+void LinearBackwardParameters(Context& context, const LinearLayer& layer, Tensor dy, Tensor x,
+                              LinearSaved& saved, bool last) {
   if (layer.bias != nullptr && layer.bias->trainable) {
     GradientSlot slot = context.parameters.Gradient(*layer.bias);
     context.tape.Run(ops::kLinearBackwardBias, {dy}, {slot.tensor},
                      Attrs::Of(ops::LinearBackwardBiasAttrs{slot.accumulate}));
   }
-  if (layer.lora_a == nullptr) return;
+  if (layer.lora_a == nullptr) {
+    WeightGradient(context, *layer.weight, dy, x, 1, layer.weight_in_out);
+    return;
+  }
   WeightGradient(context, *layer.lora_b, dy, saved.low_rank, LoraScale(context), false);
-  Tensor dlow = LowRankGradient(context, layer, dy);
-  WeightGradient(context, *layer.lora_a, dlow, AdapterInput(context, layer, x, saved.key), 1,
-                 false);
+  saved.low_rank = {};
+  Tensor dlow = LowRankGradient(context, layer, dy, saved);
+  dy = {};
+  Tensor input = AdapterInput(context, layer, x, saved.key);
+  x = {};
+  if (last) saved.key = saved.low_rank_gradient = {};
+  WeightGradient(context, *layer.lora_a, dlow, input, 1, false);
 }
 
 void LinearBackwardInput(Context& context, const LinearLayer& layer, const Tensor& dy,
-                         const LinearSaved& saved, const Tensor& dx, bool accumulate) {
+                         LinearSaved& saved, const Tensor& dx, bool accumulate, bool last) {
   Tape& tape = context.tape;
+  if (layer.lora_a != nullptr) {
+    Tensor dlow = LowRankGradient(context, layer, dy, saved);
+    if (last) saved.low_rank_gradient = {};
+    const double probability = context.workload.lora.dropout;
+    Tensor into = probability == 0 ? dx : Activation(context, dx.dtype(), dx.shape());
+    tape.Run(ops::kLinearBackwardInput, {dlow, ComputeWeight(context, *layer.lora_a, dy)}, {into},
+             AdapterAttrs(1, probability == 0 && accumulate));
+    dlow = {};
+    if (probability > 0) {
+      tape.Run(ops::kDropout, {into, saved.key}, {accumulate ? into : dx},
+               Attrs::Of(ops::DropoutAttrs{probability, layer.site}));
+      if (last) saved.key = {};
+      if (accumulate) tape.Run(ops::kAddInPlace, {dx, into}, {dx});
+    }
+    accumulate = true;
+  }
   tape.Run(ops::kLinearBackwardInput, {dy, ComputeWeight(context, *layer.weight, dy)}, {dx},
            AttrsOf(layer, 1, accumulate));
-  if (layer.lora_a == nullptr) return;
-  Tensor dlow = LowRankGradient(context, layer, dy);
-  Tensor weight = ComputeWeight(context, *layer.lora_a, dy);
-  if (context.workload.lora.dropout == 0) {
-    tape.Run(ops::kLinearBackwardInput, {dlow, weight}, {dx}, AdapterAttrs(1, true));
-    return;
-  }
-  Tensor dropped = Activation(context, dx.dtype(), dx.shape());
-  tape.Run(ops::kLinearBackwardInput, {dlow, weight}, {dropped}, AdapterAttrs());
-  tape.Run(ops::kDropout, {dropped, saved.key}, {dropped},
-           Attrs::Of(ops::DropoutAttrs{context.workload.lora.dropout, layer.site}));
-  tape.Run(ops::kAddInPlace, {dx, dropped}, {dx});
 }
 
 std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
-                                const std::vector<LinearLayer>& layers) {
+                                const std::vector<LinearLayer>& layers, Category category) {
   Tensor input = context.tape.Detach(Cast(context, x, context.compute));
   std::vector<LinearSaved> saved(layers.size());
   std::vector<Tensor> inputs{x};
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < layers.size(); ++i) {
-    outputs.push_back(LinearForward(context, layers[i], input, saved[i]));
+    outputs.push_back(LinearForward(context, layers[i], input, saved[i], category));
     UseLinear(context, layers[i]);
     AppendParameters(layers[i], inputs);
   }
   auto backward = [&context, layers, saved = std::move(saved), input = std::move(input),
-                   dtype = x.dtype(), needs_dx = x.requires_grad()](std::vector<Tensor> grads) {
+                   dtype = x.dtype(), shape = x.shape(),
+                   needs_dx = x.requires_grad()](std::vector<Tensor> grads) mutable {
     Tensor dx;
     for (size_t i = layers.size(); i-- > 0;) {
       Tensor dy = std::move(grads[i]);
-      LinearBackwardParameters(context, layers[i], dy, input, saved[i]);
+      LinearBackwardParameters(context, layers[i], needs_dx ? dy : std::move(dy),
+                               i > 0 ? input : std::move(input), saved[i], !needs_dx);
       if (needs_dx) {
         const bool accumulate = static_cast<bool>(dx);
-        if (!dx) dx = Activation(context, dtype, input.shape());
-        LinearBackwardInput(context, layers[i], dy, saved[i], dx, accumulate);
+        if (!dx) dx = Activation(context, dtype, shape);
+        LinearBackwardInput(context, layers[i], dy, saved[i], dx, accumulate, true);
       }
       DoneLinear(context, layers[i]);
     }

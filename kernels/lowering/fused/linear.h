@@ -24,21 +24,24 @@ struct LinearLayer {
 // The layer whose weight is `prefix`.weight.
 LinearLayer FindLinear(Context& context, const std::string& prefix);
 
-// What the forward pass of one layer leaves for the backward pass, beside x.
+// What the passes over one layer leave for each other, beside x. Empty without an adapter.
 struct LinearSaved {
-  Tensor low_rank;  // A·x [rows, rank]
-  Tensor key;       // of the adapter's dropout
+  Tensor low_rank;           // A·x [rows, rank]
+  Tensor low_rank_gradient;  // the same of its gradient, once one half of the backward pass made it
+  Tensor key;                // of the adapter's dropout
 };
 
 // y = x·Wᵀ + bias (+ adapter), not recorded: for use inside larger functions.
 Tensor LinearForward(Context& context, const LinearLayer& layer, const Tensor& x,
-                     LinearSaved& saved);
-// Gradients of the parameters from dy and x. Empty x is allowed when the layer is frozen.
-void LinearBackwardParameters(Context& context, const LinearLayer& layer, const Tensor& dy,
-                              const Tensor& x, const LinearSaved& saved);
+                     LinearSaved& saved, Category category = Category::kActivations);
+
+// The two halves of the backward pass, in either order; `last` says that the other has run or
+// will not. What a half was given for good (moved in) ends with its last use.
+void LinearBackwardParameters(Context& context, const LinearLayer& layer, Tensor dy, Tensor x,
+                              LinearSaved& saved, bool last);
 // dx = or += the layer's input gradient.
 void LinearBackwardInput(Context& context, const LinearLayer& layer, const Tensor& dy,
-                         const LinearSaved& saved, const Tensor& dx, bool accumulate);
+                         LinearSaved& saved, const Tensor& dx, bool accumulate, bool last);
 void UseLinear(Context& context, const LinearLayer& layer);
 void DoneLinear(Context& context, const LinearLayer& layer);
 // The tensors that a node over this layer depends on.
@@ -46,6 +49,7 @@ void AppendParameters(const LinearLayer& layer, std::vector<Tensor>& inputs);
 
 // One or more layers over the same x, as one node: their input gradients are summed in place.
 std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
-                                const std::vector<LinearLayer>& layers);
+                                const std::vector<LinearLayer>& layers,
+                                Category category = Category::kActivations);
 
 }  // namespace hbmtune::lowering

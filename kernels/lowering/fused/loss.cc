@@ -17,35 +17,48 @@ Tensor Rows(Context& context, const Tensor& x, int64_t begin, int64_t rows) {
   return context.tape.ViewOf(x, shape, x.strides(), begin * x.strides()[0]);
 }
 
-struct Head {
+// What the chunks share. What the last chunk has used for the last time ends there.
+struct HeadWork {
   Parameter& parameter;
-  Tensor weight;  // in the dtype of the product
+  Tensor weight;   // in the dtype of the product
+  Tensor x;        // [rows, hidden]
+  Tensor targets;  // [rows]
+  Tensor count;
+  Tensor losses;   // [rows]
+  Tensor dx;       // as x; empty in an evaluation
 };
 
 // One chunk of rows: its losses, and, where asked for, the gradients of x and of the weight.
-void Chunk(Context& context, const Head& head, const Tensor& x, const Tensor& targets,
-           const Tensor& count, const Tensor& losses, const Tensor& dx,
-           const Tensor& kept_logits) {
+void Chunk(Context& context, HeadWork& work, int64_t begin, int64_t count) {
   Tape& tape = context.tape;
-  Tensor logits = tape.Empty(x.dtype(), {x.shape()[0], head.parameter.weight.shape()[0]},
+  const bool last = begin + count == work.x.shape()[0];
+  const bool train_weight = work.dx && work.parameter.trainable;
+  Tensor x = Cast(context, Rows(context, work.x, begin, count), work.weight.dtype());
+  Tensor targets = Rows(context, work.targets, begin, count);
+  if (last) work.x = work.targets = {};
+  Tensor logits = tape.Empty(x.dtype(), {count, work.parameter.weight.shape()[0]},
                              Category::kLogits);
-  tape.Run(ops::kLinear, {x, head.weight}, {logits}, Attrs::Of(ops::LinearAttrs{}));
-  if (kept_logits) tape.Run(ops::kCopy, {logits}, {kept_logits});
-  std::vector<Tensor> in{logits, targets, count};
+  tape.Run(ops::kLinear, {x, work.weight}, {logits}, Attrs::Of(ops::LinearAttrs{}));
+  if (!train_weight) x = {};
+  if (context.logits) {
+    tape.Run(ops::kCopy, {logits}, {Rows(context, context.logits, begin, count)});
+  }
+  std::vector<Tensor> in{logits, std::move(targets), work.count};
   if (context.loss_scale) in.push_back(context.loss_scale);
-  std::vector<Tensor> out{losses};
-  if (dx) out.push_back(logits);
-  tape.Run(ops::kCrossEntropy, in, out,
-           Attrs::Of(ops::CrossEntropyAttrs{
-               -100, 1.0 / static_cast<double>(context.config.grad_accum)}));
-  if (!dx) return;
-  if (head.parameter.trainable) {
-    GradientSlot slot = context.parameters.Gradient(head.parameter);
+  std::vector<Tensor> out{Rows(context, work.losses, begin, count)};
+  if (work.dx) out.push_back(logits);
+  const double factor = 1.0 / static_cast<double>(context.config.grad_accum);
+  tape.Run(ops::kCrossEntropy, in, out, Attrs::Of(ops::CrossEntropyAttrs{-100, factor}));
+  if (!work.dx) return;
+  in.clear();
+  if (train_weight) {
+    GradientSlot slot = context.parameters.Gradient(work.parameter);
     tape.Run(ops::kLinearBackwardWeight, {logits, x}, {slot.tensor},
              Attrs::Of(ops::LinearAttrs{1, slot.accumulate, 0}));
+    x = {};
   }
-  tape.Run(ops::kLinearBackwardInput, {logits, head.weight}, {dx},
-           Attrs::Of(ops::LinearAttrs{}));
+  tape.Run(ops::kLinearBackwardInput, {logits, work.weight},
+           {Rows(context, work.dx, begin, count)}, Attrs::Of(ops::LinearAttrs{}));
 }
 
 }  // namespace
@@ -59,37 +72,35 @@ Targets MakeTargets(Context& context, const Tensor& labels) {
   return made;
 }
 
-Tensor HeadLoss(Context& context, const Tensor& x, const LinearLayer& head,
-                const Targets& targets, const Tensor& loss, bool first_micro_batch) {
+Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets targets,
+                const Tensor& loss, bool first_micro_batch) {
   Tape& tape = context.tape;
   const int64_t rows = x.shape()[0];
   const Dtype dtype = context.config.fp32.head ? context.statistics() : context.compute;
   const int64_t chunk =
       context.config.loss_chunk_tokens > 0 ? context.config.loss_chunk_tokens : rows;
-  Tensor flat = tape.ViewOf(targets.targets, {rows}, {1});
-  Tensor losses = tape.Empty(context.statistics(), {rows}, Category::kLogits);
   Tensor dx;
   if (tape.grad_enabled()) dx = Activation(context, x.dtype(), x.shape());
-  context.parameters.Use(*head.weight);
-  {
-    const Head whole{*head.weight, Cast(context, head.weight->weight, dtype)};
-    for (int64_t begin = 0; begin < rows; begin += chunk) {
-      const int64_t count = std::min(chunk, rows - begin);
-      Chunk(context, whole, Cast(context, Rows(context, x, begin, count), dtype),
-            Rows(context, flat, begin, count), targets.count,
-            Rows(context, losses, begin, count),
-            dx ? Rows(context, dx, begin, count) : Tensor{},
-            context.logits ? Rows(context, context.logits, begin, count) : Tensor{});
-    }
-  }
-  const double factor = 1.0 / static_cast<double>(context.config.grad_accum);
-  tape.Run(ops::kCrossEntropyMean, {losses, targets.count}, {loss},
-           Attrs::Of(ops::CrossEntropyMeanAttrs{factor, !first_micro_batch}));
-  if (head.weight->trainable && tape.grad_enabled()) context.parameters.Done(*head.weight);
   Tensor root = tape.Detach(loss);
   tape.Attach("head_loss", {x}, root, [dx](std::vector<Tensor>) {
     return std::vector<Tensor>{dx};
   });
+  context.parameters.Use(*head.weight);
+  Tensor losses = tape.Empty(context.statistics(), {rows}, Category::kLogits);
+  {
+    Tensor flat = tape.ViewOf(std::exchange(targets.targets, {}), {rows}, {1});
+    HeadWork work{*head.weight,    Cast(context, head.weight->weight, dtype),
+                  std::move(x),    std::move(flat),
+                  targets.count,   losses,
+                  std::move(dx)};
+    for (int64_t begin = 0; begin < rows; begin += chunk) {
+      Chunk(context, work, begin, std::min(chunk, rows - begin));
+    }
+  }
+  if (head.weight->trainable && tape.grad_enabled()) context.parameters.Done(*head.weight);
+  const double factor = 1.0 / static_cast<double>(context.config.grad_accum);
+  tape.Run(ops::kCrossEntropyMean, {losses, targets.count}, {loss},
+           Attrs::Of(ops::CrossEntropyMeanAttrs{factor, !first_micro_batch}));
   return root;
 }
 

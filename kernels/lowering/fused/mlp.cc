@@ -6,13 +6,9 @@
 namespace hbmtune::lowering {
 namespace {
 
-// The branch's last product, or, where only the graph is wanted, a stand-in of its shape over
-// memory that nobody will read: the product's input, which lives anyway.
-Tensor LastProduct(Context& context, const LinearLayer& layer, const Tensor& x,
-                   LinearSaved& saved) {
-  if (!context.skip_output || layer.lora_a != nullptr) {
-    return LinearForward(context, layer, x, saved);
-  }
+// In place of a branch's last product where only the graph is wanted: its shape over memory that
+// nobody will read, the product's input, which lives anyway.
+Tensor StandIn(Context& context, const LinearLayer& layer, const Tensor& x) {
   const Dims shape{x.shape()[0], layer.outputs()};
   return context.tape.ViewOf(x, shape, DenseStrides(shape));
 }
@@ -23,29 +19,35 @@ Tensor Like(Context& context, const Tensor& x) {
 
 }  // namespace
 
-Tensor SiluDown(Context& context, const Tensor& gate, const Tensor& up,
-                const LinearLayer& down) {
+Tensor SiluDown(Context& context, Tensor gate, Tensor up, const LinearLayer& down) {
   Tape& tape = context.tape;
   LinearSaved saved;
-  std::vector<Tensor> inputs{gate, up};
+  std::vector<Tensor> inputs;
+  Tensor kept_gate, kept_up;
+  if (tape.grad_enabled()) {
+    inputs = {gate, up};
+    kept_gate = tape.Detach(gate);
+    kept_up = tape.Detach(up);
+  }
   std::vector<Tensor> outputs;
   if (context.skip_output && down.lora_a == nullptr) {
-    outputs.push_back(LastProduct(context, down, gate, saved));
+    outputs.push_back(StandIn(context, down, gate));
   } else {
     Tensor inner = Like(context, gate);
     tape.Run(ops::kSiluGate, {gate, up}, {inner});
-    outputs.push_back(LinearForward(context, down, inner, saved));
+    gate = up = {};
+    outputs.push_back(LinearForward(context, down, inner, saved, context.stream_category));
   }
   UseLinear(context, down);
   AppendParameters(down, inputs);
-  auto backward = [&context, down, saved = std::move(saved), gate = tape.Detach(gate),
-                   up = tape.Detach(up)](std::vector<Tensor> grads) {
+  auto backward = [&context, down, saved = std::move(saved), gate = std::move(kept_gate),
+                   up = std::move(kept_up)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
     Tensor dinner = Like(context, gate);
-    LinearBackwardInput(context, down, dy, saved, dinner, false);
+    LinearBackwardInput(context, down, dy, saved, dinner, false, false);
     // The gradients overwrite gate and up; the inner product takes the place of its gradient.
     context.tape.Run(ops::kSiluGateBackward, {dinner, gate, up}, {gate, up, dinner});
-    LinearBackwardParameters(context, down, dy, dinner, saved);
+    LinearBackwardParameters(context, down, std::move(dy), std::move(dinner), saved, true);
     DoneLinear(context, down);
     return std::vector<Tensor>{context.tape.Detach(gate), context.tape.Detach(up)};
   };
@@ -53,28 +55,35 @@ Tensor SiluDown(Context& context, const Tensor& gate, const Tensor& up,
   return std::move(outputs[0]);
 }
 
-Tensor GeluDown(Context& context, const Tensor& inner, const LinearLayer& down, bool tanh_form) {
+Tensor GeluDown(Context& context, Tensor inner, const LinearLayer& down, bool tanh_form) {
   Tape& tape = context.tape;
   const Attrs attrs = Attrs::Of(ops::GeluAttrs{tanh_form});
   LinearSaved saved;
-  std::vector<Tensor> inputs{inner};
+  std::vector<Tensor> inputs;
+  Tensor kept;
+  if (tape.grad_enabled()) {
+    inputs = {inner};
+    kept = tape.Detach(inner);
+  }
   std::vector<Tensor> outputs;
   if (context.skip_output && down.lora_a == nullptr) {
-    outputs.push_back(LastProduct(context, down, inner, saved));
+    outputs.push_back(StandIn(context, down, inner));
   } else {
     Tensor activated = Like(context, inner);
     tape.Run(ops::kGelu, {inner}, {activated}, attrs);
-    outputs.push_back(LinearForward(context, down, activated, saved));
+    inner = {};
+    outputs.push_back(LinearForward(context, down, activated, saved, context.stream_category));
   }
   UseLinear(context, down);
   AppendParameters(down, inputs);
   auto backward = [&context, down, attrs, saved = std::move(saved),
-                   inner = tape.Detach(inner)](std::vector<Tensor> grads) {
+                   inner = std::move(kept)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
     Tensor buffer = Like(context, inner);
     context.tape.Run(ops::kGelu, {inner}, {buffer}, attrs);
-    LinearBackwardParameters(context, down, dy, buffer, saved);
-    LinearBackwardInput(context, down, dy, saved, buffer, false);
+    LinearBackwardParameters(context, down, dy, buffer, saved, false);
+    LinearBackwardInput(context, down, dy, saved, buffer, false, true);
+    dy = {};
     context.tape.Run(ops::kGeluBackward, {buffer, inner}, {buffer}, attrs);
     DoneLinear(context, down);
     return std::vector<Tensor>{std::move(buffer)};
@@ -83,20 +92,21 @@ Tensor GeluDown(Context& context, const Tensor& inner, const LinearLayer& down, 
   return std::move(outputs[0]);
 }
 
-Tensor BranchEnd(Context& context, const Tensor& x, const LinearLayer& layer) {
-  if (!context.skip_output) return std::move(LinearGroup(context, x, {layer})[0]);
+Tensor BranchEnd(Context& context, Tensor x, const LinearLayer& layer) {
+  if (!context.skip_output || layer.lora_a != nullptr) {
+    return std::move(LinearGroup(context, x, {layer}, context.stream_category)[0]);
+  }
   Tape& tape = context.tape;
-  LinearSaved saved;
   std::vector<Tensor> inputs{x};
-  std::vector<Tensor> outputs{LastProduct(context, layer, x, saved)};
+  std::vector<Tensor> outputs{StandIn(context, layer, x)};
   UseLinear(context, layer);
   AppendParameters(layer, inputs);
-  auto backward = [&context, layer, saved = std::move(saved),
-                   x = tape.Detach(x)](std::vector<Tensor> grads) {
+  auto backward = [&context, layer, x = tape.Detach(x)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
-    LinearBackwardParameters(context, layer, dy, x, saved);
     Tensor dx = Like(context, x);
-    LinearBackwardInput(context, layer, dy, saved, dx, false);
+    LinearSaved none;
+    LinearBackwardParameters(context, layer, dy, std::move(x), none, false);
+    LinearBackwardInput(context, layer, dy, none, dx, false, true);
     DoneLinear(context, layer);
     return std::vector<Tensor>{std::move(dx)};
   };

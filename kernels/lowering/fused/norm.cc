@@ -122,7 +122,7 @@ Tensor Norm(Context& context, const Tensor& x, const NormLayer& layer, Dtype dty
   return std::move(outputs[0]);
 }
 
-Tensor Dropout(Context& context, const Tensor& x, int64_t site) {
+Tensor Dropout(Context& context, Tensor x, int64_t site) {
   const double probability = context.model().dropout;
   if (probability == 0) return x;
   const Attrs attrs = Attrs::Of(ops::DropoutAttrs{probability, site});
@@ -141,20 +141,17 @@ Tensor Dropout(Context& context, const Tensor& x, int64_t site) {
 Tensor AddResidual(Context& context, const Tensor& residual, std::vector<Tensor> branches) {
   Tape& tape = context.tape;
   Tensor sum = tape.Detach(branches[0]);
-  if (!context.skip_output) {
-    for (size_t i = 1; i < branches.size(); ++i) {
-      tape.Run(ops::kAddInPlace, {sum, branches[i]}, {sum});
-    }
-    tape.Run(ops::kAddInPlace, {sum, residual}, {sum});
+  branches.push_back(residual);
+  tape.Attach("residual", branches, std::span(&sum, 1),
+              [count = branches.size()](std::vector<Tensor> grads) {
+                return std::vector<Tensor>(count, grads[0]);
+              });
+  if (context.skip_output) return sum;
+  for (size_t i = 1; i < branches.size(); ++i) {
+    tape.Run(ops::kAddInPlace, {sum, branches[i]}, {sum});
+    branches[i] = {};
   }
-  std::vector<Tensor> inputs = std::move(branches);
-  inputs.push_back(residual);
-  const size_t count = inputs.size();
-  std::vector<Tensor> outputs{std::move(sum)};
-  tape.Attach("residual", inputs, outputs, [count](std::vector<Tensor> grads) {
-    return std::vector<Tensor>(count, grads[0]);
-  });
-  return std::move(outputs[0]);
+  return sum;
 }
 
 }  // namespace hbmtune::lowering

@@ -25,6 +25,6 @@ Tensor Norm(Context& context, const Tensor& x, const NormLayer& layer, Dtype dty
 // each branch first, if the model has it.
 Tensor AddResidual(Context& context, const Tensor& residual, std::vector<Tensor> branches);
 // x dropped out with the model's probability, in place.
-Tensor Dropout(Context& context, const Tensor& x, int64_t site);
+Tensor Dropout(Context& context, Tensor x, int64_t site);
 
 }  // namespace hbmtune::lowering

@@ -1,0 +1,122 @@
+// Breaks a Program on purpose, one instruction at a time: every free stands right after the last
+// use of its storage, and every recomputation is needed.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/program/print.h"
+#include "tests/kernels/lowering/small_models.h"
+#include "tests/kernels/lowering/step_run.h"
+
+namespace hbmtune::testing {
+namespace {
+
+using State = std::map<std::string, std::string>;
+
+Program Small(const std::string& model, CheckpointConfig checkpoint) {
+  Workload workload = SmallWorkload(model);
+  workload.model.layers = 2;
+  TrainConfig config;
+  config.micro_batch = 2;
+  config.grad_accum = 2;
+  config.checkpoint = checkpoint;
+  config.loss_chunk_tokens = 20;
+  return lowering::LowerFused(workload, config);
+}
+
+// Two steps with freed memory poisoned; nothing if the Program could not even run.
+std::optional<State> Outcome(const std::string& model, const Program& program) {
+  Workload workload = SmallWorkload(model);
+  workload.model.layers = 2;
+  StepRun run(program, true, {.memory_bytes = 64 << 20});
+  run.Start(workload);
+  try {
+    run.Step();
+    run.Step();
+  } catch (const std::logic_error&) {  // it used a storage that is not allocated
+    return std::nullopt;
+  }
+  return run.Bits();
+}
+
+bool IsOp(const Instruction& instruction) {
+  return std::holds_alternative<Run>(instruction) || std::holds_alternative<Copy>(instruction) ||
+         std::holds_alternative<ReadScalar>(instruction) ||
+         std::holds_alternative<Feed>(instruction) ||
+         std::holds_alternative<Collective>(instruction);
+}
+
+// Position of the op before `i`, or `i` where there is none in the steady step.
+size_t OpBefore(const Program& program, size_t i) {
+  for (size_t p = i; p-- > program.steady_step;) {
+    if (IsOp(program.code[p])) return p;
+  }
+  return i;
+}
+
+Program FreeEarlier(Program program, size_t i) {
+  const Instruction moved = program.code[i];
+  const size_t before = OpBefore(program, i);
+  program.code.erase(program.code.begin() + static_cast<long>(i));
+  program.code.insert(program.code.begin() + static_cast<long>(before), moved);
+  return program;
+}
+
+Program Without(Program program, size_t i) {
+  program.code.erase(program.code.begin() + static_cast<long>(i));
+  return program;
+}
+
+struct Case {
+  const char* model;
+  CheckpointConfig checkpoint;
+};
+
+class Mutation : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Mutation, MovingAnyFreeOneOpEarlierFails) {
+  const Program program = Small(GetParam().model, GetParam().checkpoint);
+  const auto truth = Outcome(GetParam().model, program);
+  ASSERT_TRUE(truth.has_value());
+  int moved = 0;
+  for (size_t i = program.steady_step; i < program.code.size(); ++i) {
+    if (!std::holds_alternative<Free>(program.code[i])) continue;
+    ++moved;
+    EXPECT_NE(Outcome(GetParam().model, FreeEarlier(program, i)), truth)
+        << i << " " << Describe(program, program.code[i]) << " after "
+        << Describe(program, program.code[OpBefore(program, i)]);
+  }
+  EXPECT_GT(moved, 50);
+}
+
+TEST_P(Mutation, DroppingAnyOpOfTheBackwardPassFails) {
+  const Program program = Small(GetParam().model, GetParam().checkpoint);
+  const auto truth = Outcome(GetParam().model, program);
+  PhaseKind phase = PhaseKind::kSetup;
+  int recomputed = 0;
+  for (size_t i = program.steady_step; i < program.code.size(); ++i) {
+    if (const auto* begin = std::get_if<Phase>(&program.code[i])) phase = begin->kind;
+    const auto* run = std::get_if<hbmtune::Run>(&program.code[i]);
+    if (phase != PhaseKind::kBackward || run == nullptr) continue;
+    recomputed += run->op->name == "linear";
+    EXPECT_NE(Outcome(GetParam().model, Without(program, i)), truth)
+        << i << " " << Describe(program, program.code[i]);
+  }
+  if (GetParam().checkpoint.every > 0) {
+    EXPECT_GE(recomputed, 2 * 2 * 3);  // layers, micro-batches, products made again
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Programs, Mutation,
+    ::testing::Values(Case{"llama", {}}, Case{"llama", {.every = 1}},
+                      Case{"llama", {.attention = 2, .mlp = 1, .keep_inputs = false}},
+                      Case{"falcon", {.every = 2}}, Case{"gpt2_dropout", {.every = 1}},
+                      Case{"llama_lora", {}}),
+    [](const auto& info) {
+      return std::string(info.param.model) + "_" + std::to_string(info.index);
+    });
+
+}  // namespace
+}  // namespace hbmtune::testing
