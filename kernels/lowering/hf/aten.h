@@ -98,6 +98,7 @@ class Aten {
   Tensor Silu(Tensor a);
   Tensor Gelu(Tensor a);
   Tensor To(Tensor a, Dtype dtype);  // itself if it already is
+  Tensor Map(const OpKind& op, Tensor a);  // of what needs no gradient
   Tensor Dropout(Tensor a, double probability);
 
   // --- reductions, layouts --------------------------------------------------------------------
@@ -113,6 +114,7 @@ class Aten {
   Tensor Linear(Tensor x, const Tensor& weight, const Tensor& bias = {});
   // addmm(bias, x, weight) with weight [in, out], for [N, in] (GPT-2's Conv1D).
   Tensor Addmm(Tensor bias, Tensor x, Tensor weight);
+  Tensor AutocastAddmm(const Tensor& bias, Tensor x, const Tensor& weight);
   Tensor Matmul(Tensor a, Tensor b);  // [B, H, M, K] × [B, H, K, N]
 
   struct Attention {

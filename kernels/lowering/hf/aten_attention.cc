@@ -107,6 +107,13 @@ Aten::Tensors Aten::RunAttentionBackward(Backward& g, const Attention& attention
 
 namespace {
 
+// Partial sums of dq by tile of 64 keys, and a lock for each (kernel_backward.h, workspace_size).
+int64_t EfficientWorkspace(const Tensor& q) {
+  const Dims& s = q.shape();
+  const int64_t rows = RoundUp(s[2], 64);
+  return s[0] * s[1] * (rows * (s[3] <= 64 ? 64 : 128) + rows / 16);
+}
+
 // [B, S, H, D] of a saved [B, H, S, D].
 Dims KernelShape(const Tensor& t) {
   return {t.shape()[0], t.shape()[2], t.shape()[1], t.shape()[3]};
@@ -157,7 +164,7 @@ Aten::Tensors Aten::EfficientBackward(Backward& g, const Attention& attention) {
   Tensor delta = New(Dtype::kF32, {batch, heads, rows});
   sums = {};
   product = {};
-  Tensor workspace = Scratch(Dtype::kF32, {EfficientWorkspace(q, k)});
+  Tensor workspace = Scratch(Dtype::kF32, {EfficientWorkspace(q)});
   Tensors views = RunAttentionBackward(g, attention, gradients, delta, false);
   delta = {};
   workspace = {};

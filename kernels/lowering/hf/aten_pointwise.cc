@@ -36,6 +36,12 @@ Tensor Aten::Pointwise(const OpKind& op, const Tensor& a, const Tensor& b, Dtype
   return out;
 }
 
+Tensor Aten::Map(const OpKind& op, Tensor a) {
+  Tensor out = Pointwise(op, a, {}, a.dtype());
+  a = {};
+  return out;
+}
+
 Tensor Aten::Add(Tensor a, Tensor b) {
   Node node = Record("AddBackward0", {&a, &b});
   Tensor out = Pointwise(ops::kAtenAdd, a, b, Promote(a.dtype(), b.dtype()));

@@ -77,6 +77,17 @@ Tensor Aten::ConvGradient(const Tensor& grad, const Tensor& x) {
   return dweight;
 }
 
+Tensor Aten::AutocastAddmm(const Tensor& bias, Tensor x, const Tensor& weight) {
+  Tensor cast_weight = CastForProduct(weight);
+  Tensor cast_x = CastForProduct(x);
+  Tensor cast_bias = CastForProduct(bias);
+  Tensor out = Addmm(cast_bias, cast_x, cast_weight);
+  cast_bias = {};
+  cast_x = {};
+  cast_weight = {};
+  return out;
+}
+
 // Autocast converts the arguments from the last to the first, and C++ drops what it made in the
 // reverse order. With a bias a contiguous input goes through addmm, else through matmul
 // (Linear.cpp).

@@ -1,0 +1,127 @@
+#include "kernels/lowering/hf.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/lowering/hf/refuse.h"
+#include "kernels/lowering/hf/trainer.h"
+#include "kernels/ops/table.h"
+
+namespace hbmtune::lowering {
+namespace {
+
+std::unique_ptr<HfModel> MakeModel(Aten& aten, const Workload& workload,
+                                   const TrainConfig& config) {
+  switch (workload.model.architecture) {
+    case Architecture::kGpt2: return MakeGpt2(aten, workload, config);
+    case Architecture::kFalcon: return MakeFalcon(aten, workload, config);
+    default: return MakeLlama(aten, workload, config);
+  }
+}
+
+// The loop around the model: one optimizer step of config.grad_accum micro-batches.
+class HfTrainer {
+ public:
+  HfTrainer(Program& program, const Workload& workload, const TrainConfig& config,
+            const HfOptions& options)
+      : tape_(program, ops::OpsForTape()),
+        aten_(tape_),
+        workload_(workload),
+        config_(config),
+        options_(options),
+        autocast_(config.compute_dtype != config.param_dtype),
+        scaler_(aten_) {}
+
+  void Build() {
+    tape_.Phase(PhaseKind::kSetup);
+    model_ = MakeModel(aten_, workload_, config_);
+    optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
+    tape_.BeginFirstStep();
+    Step();
+    tape_.BeginSteadyStep();
+    Step();
+    if (options_.evaluate) Evaluate();
+  }
+
+ private:
+  bool scales_loss() const { return autocast_ && config_.compute_dtype == Dtype::kF16; }
+
+  // Forward pass over the next micro-batch; inputs and outputs are gone when it returns.
+  Tensor Forward() {
+    aten_.set_category(Category::kInputs);
+    const Dims shape{config_.micro_batch, workload_.seq_len};
+    Tensor ids = aten_.New(Dtype::kI64, shape);
+    Tensor labels = aten_.New(Dtype::kI64, shape);
+    aten_.set_category(Category::kActivations);
+    tape_.Feed(ids, labels);
+    Tensor loss = model_->Loss(ids, labels, options_.outputs_fp32.value_or(autocast_));
+    ids = {};
+    labels = {};
+    return loss;
+  }
+
+  void MicroStep(bool last) {
+    tape_.Phase(PhaseKind::kForward);
+    Tensor loss = Forward();
+    if (config_.grad_accum > 1) {
+      Tensor mean = aten_.DivScalar(loss, static_cast<double>(config_.grad_accum));
+      if (last) tape_.ReadScalar(loss, ScalarSlot::kLoss);
+      loss = std::move(mean);
+    } else {
+      tape_.ReadScalar(loss, ScalarSlot::kLoss);
+    }
+    tape_.Phase(PhaseKind::kBackward);
+    Tensor root = scales_loss() ? scaler_.Scale(loss) : loss;
+    Tensor seed = aten_.Full(Dtype::kF32, {}, 1);
+    tape_.Backward({root}, {seed});
+    seed = {};
+    root = {};
+    model_->ReleaseGraph();
+  }
+
+  void Step() {
+    for (int64_t micro = 0; micro < config_.grad_accum; ++micro) {
+      MicroStep(micro + 1 == config_.grad_accum);
+    }
+    if (workload_.grad_clip > 0) {
+      tape_.Phase(PhaseKind::kClip);
+      if (scales_loss()) scaler_.Unscale(optimizer_->order());
+      ClipGradNorm(aten_, optimizer_->declared(), workload_.grad_clip);
+    }
+    tape_.Phase(PhaseKind::kOptimizer);
+    if (scales_loss() && !scaler_.unscaled()) scaler_.Unscale(optimizer_->order());
+    optimizer_->Step();
+    scaler_.Update();
+    tape_.Phase(PhaseKind::kZeroGrad);
+    optimizer_->ZeroGrad();
+  }
+
+  void Evaluate() {
+    model_->set_training(false);
+    tape_.Phase(PhaseKind::kEvaluate);
+    NoGrad guard(tape_);
+    Tensor loss = Forward();
+    model_->set_training(true);
+  }
+
+  Tape tape_;
+  Aten aten_;
+  const Workload& workload_;
+  const TrainConfig& config_;
+  const HfOptions& options_;
+  const bool autocast_;
+  HfGradScaler scaler_;
+  std::unique_ptr<HfModel> model_;
+  std::unique_ptr<HfAdamw> optimizer_;
+};
+
+}  // namespace
+
+Program LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options) {
+  RefuseHf(workload, config);
+  Program program;
+  HfTrainer(program, workload, config, options).Build();
+  return program;
+}
+
+}  // namespace hbmtune::lowering

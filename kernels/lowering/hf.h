@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+#include "kernels/lowering/fused.h"
+#include "kernels/program/program.h"
+
+namespace hbmtune::lowering {
+
+// What neither workload nor config says; the defaults are Trainer's.
+struct HfOptions {
+  OptimizerSettings optimizer;
+  // AdamW with norms and biases in a group of their own, without decay; else one group.
+  bool trainer_groups = true;
+  // accelerate's convert_outputs_to_fp32 around the forward pass: logits once more in fp32.
+  // Nothing: as Trainer, with autocast only.
+  std::optional<bool> outputs_fp32;
+  // The steady step ends with an evaluation of one micro-batch.
+  bool evaluate = false;
+};
+
+// Transformers 5.24 on PyTorch 2.15, as a Program: the step of a Trainer-like loop with every
+// allocation that the model, autograd, PEFT, autocast, clipping and AdamW make. Named state:
+// NAME.exp_avg, NAME.exp_avg_sq and `loss` (of the last micro-batch, before the division by the
+// accumulation). Throws std::invalid_argument that names what is not modelled.
+Program LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options = {});
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,77 @@
+#include "kernels/lowering/hf/model.h"
+
+#include "kernels/ops/copy/copy.h"
+
+namespace hbmtune::lowering {
+
+HfModel::HfModel(Aten& aten, const Workload& workload, const TrainConfig& config)
+    : aten_(aten),
+      workload_(workload),
+      config_(config),
+      model_(workload.model),
+      builder_(aten, workload, config.param_dtype) {}
+
+AttentionCall HfModel::Attention(double scale) const {
+  return {scale, training_ ? model_.attention_dropout : 0, eager(),
+          model_.heads / model_.kv_heads};
+}
+
+Tensor HfModel::Embed(const Tensor& ids, const Tensor& weight) {
+  Tensor out = aten_.Embedding(ids, weight);
+  const bool reentrant = config_.checkpoint.every > 0 && config_.checkpoint.reentrant;
+  if (workload_.lora.rank > 0 && reentrant) out.set_requires_grad(true);
+  return out;
+}
+
+Tensor HfModel::RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tensor& hidden,
+                         const std::function<Tensor(const LayerInputs&, const Tensor&)>& layer) {
+  if (config_.checkpoint.every == 0 || !training_) return layer(*inputs, hidden);
+  const bool reentrant = config_.checkpoint.reentrant;
+  if (reentrant && hidden.requires_grad()) held_by_graph_.push_back(inputs);
+  const Category before = aten_.category();
+  Tensor out = aten_.Checkpoint(
+      hidden, [inputs, layer](Tensor x) { return layer(*inputs, x); }, reentrant);
+  aten_.set_category(before);
+  return out;
+}
+
+// loss_utils.py, ForCausalLMLoss.
+Tensor HfModel::LossOf(Tensor logits, const Tensor& labels) {
+  const int64_t batch = labels.shape()[0], seq_len = labels.shape()[1];
+  Tensor upcast = aten_.To(logits, Dtype::kF32);
+  logits = std::move(upcast);
+  Tensor padded = aten_.Full(Dtype::kI64, {batch, seq_len + 1}, -100);
+  aten_.tape().Run(ops::kCopy, {labels},
+                   {aten_.tape().ViewOf(padded, labels.shape(), padded.strides())});
+  Tensor shifted = aten_.Contiguous(aten_.Slice(padded, 1, 1, seq_len + 1));
+  Tensor flat = aten_.View(shifted, {batch * seq_len});
+  Tensor rows = aten_.View(logits, {batch * seq_len, model_.vocab});
+  Tensor loss = aten_.CrossEntropy(rows, flat);
+  rows = {};
+  logits = {};
+  padded = {};
+  flat = {};
+  shifted = {};
+  return loss;
+}
+
+Tensor HfModel::Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32) {
+  const bool autocast = config_.compute_dtype != config_.param_dtype;
+  aten_.EnterAutocast(autocast ? std::optional(config_.compute_dtype) : std::nullopt);
+  Tensor hidden = Hidden(ids);
+  aten_.set_category(Category::kLogits);
+  aten_.tape().Phase(PhaseKind::kLoss);
+  Tensor logits = ApplyLinear(aten_, head_, hidden);
+  Tensor loss = LossOf(logits, labels);
+  hidden = {};
+  aten_.ExitAutocast();
+  if (outputs_fp32) {
+    Tensor wide = aten_.To(logits, Dtype::kF32);
+    logits = std::move(wide);
+  }
+  logits = {};
+  aten_.set_category(Category::kActivations);
+  return loss;
+}
+
+}  // namespace hbmtune::lowering

@@ -1,0 +1,119 @@
+#include "kernels/lowering/hf/modules.h"
+
+#include "kernels/model/parameters.h"
+
+namespace hbmtune::lowering {
+
+ModuleBuilder::ModuleBuilder(Aten& aten, const Workload& workload, Dtype dtype)
+    : aten_(aten), workload_(workload), dtype_(dtype) {
+  for (const ParameterEntry& entry : LoraTable(workload.model, workload.lora)) {
+    const size_t suffix = entry.name.rfind(".lora_");
+    lora_targets_[entry.name.substr(0, suffix)] = workload.lora.rank;
+  }
+}
+
+Tensor ModuleBuilder::Add(const std::string& name, const Dims& shape, Dtype dtype, bool trained,
+                          bool decayed) {
+  const Category before = aten_.category();
+  aten_.set_category(Category::kWeights);
+  Tensor tensor = aten_.New(dtype, shape);
+  aten_.set_category(before);
+  tensor.set_requires_grad(trained);
+  aten_.tape().NameParameter(name, tensor);
+  parameters_.push_back({name, tensor, trained, decayed});
+  return tensor;
+}
+
+Tensor ModuleBuilder::Parameter(const std::string& name, const Dims& shape, bool decayed) {
+  return Add(name, shape, dtype_, workload_.lora.rank == 0, decayed);
+}
+
+Tensor ModuleBuilder::Buffer(const Dims& shape) {
+  const Category before = aten_.category();
+  aten_.set_category(Category::kWeights);
+  Tensor buffer = aten_.New(Dtype::kF32, shape);
+  aten_.set_category(before);
+  return buffer;
+}
+
+LinearModule ModuleBuilder::Linear(const std::string& name, int64_t in, int64_t out, bool bias) {
+  LinearModule module;
+  module.weight = Parameter(name + ".weight", {out, in});
+  if (bias) module.bias = Parameter(name + ".bias", {out}, false);
+  AddLora(name, in, out, module);
+  return module;
+}
+
+LinearModule ModuleBuilder::Conv1d(const std::string& name, int64_t in, int64_t out) {
+  LinearModule module;
+  module.conv = true;
+  module.weight = Parameter(name + ".weight", {in, out});
+  module.bias = Parameter(name + ".bias", {out}, false);
+  AddLora(name, in, out, module);
+  return module;
+}
+
+// PEFT keeps adapters in fp32 (autocast_adapter_dtype).
+void ModuleBuilder::AddLora(const std::string& name, int64_t in, int64_t out,
+                            LinearModule& module) {
+  auto found = lora_targets_.find(name);
+  if (found == lora_targets_.end()) return;
+  const int64_t rank = found->second;
+  module.lora_a = Add(name + ".lora_A.weight", {rank, in}, Dtype::kF32, true, true);
+  module.lora_b = Add(name + ".lora_B.weight", {out, rank}, Dtype::kF32, true, true);
+  module.lora_scaling = workload_.lora.alpha / rank;
+  module.lora_dropout = workload_.lora.dropout;
+}
+
+NormModule ModuleBuilder::Norm(const std::string& name, int64_t width, bool bias) {
+  NormModule module;
+  module.weight = Parameter(name + ".weight", {width}, false);
+  if (bias) module.bias = Parameter(name + ".bias", {width}, false);
+  return module;
+}
+
+namespace {
+
+Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
+  if (!module.conv) return aten.Linear(x, module.weight, module.bias);
+  const Dims shape = x.shape();
+  Dims result = shape;
+  result[shape.rank() - 1] = module.weight.shape()[1];
+  Tensor flat = aten.View(x, {x.elements() / shape.back(), shape.back()});
+  Tensor out = aten.AutocastAddmm(module.bias, std::move(flat), module.weight);
+  return aten.View(std::move(out), result);
+}
+
+}  // namespace
+
+// peft/tuners/lora/layer.py, Linear.forward.
+Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
+  Tensor result = ApplyBase(aten, module, x);
+  if (!module.lora_a) return result;
+  const Dtype dtype = result.dtype();
+  x = aten.To(x, Dtype::kF32);
+  Tensor low = aten.Linear(aten.Dropout(x, module.lora_dropout), module.lora_a);
+  Tensor high = aten.Linear(std::move(low), module.lora_b);
+  Tensor scaled = aten.MulScalar(std::move(high), module.lora_scaling);
+  Tensor sum = aten.Add(result, std::move(scaled));
+  result = std::move(sum);
+  Tensor cast = aten.To(result, dtype);
+  result = std::move(cast);
+  return result;
+}
+
+Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x) {
+  const Dtype dtype = x.dtype();
+  Tensor hidden = aten.To(x, Dtype::kF32);
+  Tensor variance = aten.MeanLast(aten.Pow(hidden, 2));
+  Tensor scale = aten.Rsqrt(aten.AddScalar(variance, eps));
+  Tensor normed = aten.Mul(hidden, std::move(scale));
+  hidden = std::move(normed);
+  Tensor cast = aten.To(hidden, dtype);
+  Tensor out = aten.Mul(weight, std::move(cast));
+  hidden = {};
+  variance = {};
+  return out;
+}
+
+}  // namespace hbmtune::lowering
