@@ -19,15 +19,15 @@ struct Exported {
   TrainConfig config;
 };
 
-absl::StatusOr<tuner::ExportFormat> ParseFormat(v1::ExportFormat format) {
+absl::StatusOr<ExportFormat> ParseFormat(v1::ExportFormat format) {
   if (format == v1::EXPORT_FORMAT_UNSPECIFIED) {
-    return FieldError("format", "no format: " + ListOf<tuner::ExportFormat>());
+    return FieldError("format", "no format: " + ListOf<ExportFormat>());
   }
-  return static_cast<tuner::ExportFormat>(static_cast<int>(format) - 1);
+  return static_cast<ExportFormat>(static_cast<int>(format) - 1);
 }
 
 // Names under which the tools look for these files by default, or that their guides use.
-std::string FileName(tuner::ExportFormat format) {
+std::string FileName(ExportFormat format) {
   constexpr std::array<const char*, 6> kNames = {"ds_config.json",  "training_args.json",
                                                  "accelerate.yaml", "hbmtune.env",
                                                  "model_args.json", "train_config.json"};

@@ -1,0 +1,156 @@
+#include "daemon/options.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "kernels/core/json.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+constexpr char kDefaultConfig[] = "/etc/hbmtune/hbmtuned.toml";
+constexpr char kDefaultHttp[] = "127.0.0.1:9464";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+Json TomlToJson(const toml::node& node) {
+  if (const auto* table = node.as_table()) {
+    Json json = Json::object();
+    for (const auto& [key, value] : *table) json[std::string(key.str())] = TomlToJson(value);
+    return json;
+  }
+  if (auto value = node.as_boolean()) return value->get();
+  if (auto value = node.as_integer()) return value->get();
+  if (auto value = node.as_floating_point()) return value->get();
+  if (auto value = node.as_string()) return value->get();
+  return nullptr;  // lists and dates: no option is one, so FromJson names the key
+}
+
+// Adds a flag for each field; what is given lands in `given`, as JSON.
+struct FlagMaker {
+  CLI::App& app;
+  Json& given;
+  template <class T>
+  void operator()(const Field& field, T& value) {
+    const std::string key(field.name);
+    const std::string flag = "--" + absl::StrReplaceAll(key, {{"_", "-"}});
+    const std::string help(field.help);
+    if constexpr (std::is_same_v<T, bool>) {
+      app.add_flag_callback(flag, [this, key] { given[key] = true; }, help);
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      app.add_option_function<T>(flag, [this, key](const T& x) { given[key] = x; }, help);
+    } else {
+      app.add_option_function<std::string>(
+          flag, [this, key](const std::string& x) { given[key] = x; }, help);
+    }
+    static_cast<void>(value);
+  }
+};
+
+absl::Status Apply(const Json& json, const std::string& where, Options& options) {
+  try {
+    FromJson(json, options);
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(absl::StrCat(where, error.what()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyFile(const std::string& path, Options& options) {
+  std::ifstream file(path);
+  if (!file) return absl::InvalidArgumentError(absl::StrCat("cannot read the config ", path));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ApplyToml(text.str(), path, options);
+}
+
+std::string UserStateDir() {
+  std::string base = Environment("XDG_STATE_HOME");
+  if (base.empty()) base = Environment("HOME") + "/.local/state";
+  return base + "/hbmtune";
+}
+
+std::string DefaultSocketDir(const Options& options) {
+  if (auto runtime = Environment("RUNTIME_DIRECTORY"); !runtime.empty()) return runtime;
+  if (options.private_daemon || geteuid() != 0) {
+    auto runtime = Environment("XDG_RUNTIME_DIR");
+    return runtime.empty() ? options.state_dir : runtime + "/hbmtune";
+  }
+  return "/run/hbmtune";
+}
+
+}  // namespace
+
+absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options) {
+  toml::table table;
+  try {
+    table = toml::parse(text, file_name);
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ":", error.source().begin.line, ": ",
+                                                   std::string(error.description())));
+  }
+  return Apply(TomlToJson(table), absl::StrCat(file_name, ": "), options);
+}
+
+void FillDefaults(Options& options) {
+  if (options.state_dir.empty()) options.state_dir = Environment("STATE_DIRECTORY");
+  if (options.state_dir.empty()) {
+    const bool system = geteuid() == 0 && !options.private_daemon;
+    options.state_dir = system ? "/var/lib/hbmtune" : UserStateDir();
+  }
+  if (options.socket.empty()) {
+    options.socket = absl::StrCat(DefaultSocketDir(options), "/",
+                                  options.private_daemon ? "private.sock" : "hbmtuned.sock");
+  }
+  if (options.http.empty()) options.http = options.private_daemon ? "off" : kDefaultHttp;
+  if (options.lock_dir.empty()) options.lock_dir = options.state_dir;
+  if (options.log_file.empty() && options.private_daemon) {
+    options.log_file = options.state_dir + "/hbmtuned.log";
+  }
+  if (options.probe_path.empty()) {
+    std::error_code error;
+    auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    options.probe_path = (self.parent_path() / "hbmtune-probe").string();
+  }
+}
+
+absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  Json given = Json::object();
+  std::string config;
+  CLI::App app("hbmtuned: tunes training on this node's devices and serves what it learns.");
+  app.set_version_flag("--version", "hbmtuned " HBMTUNE_VERSION);
+  app.add_option("--config", config, absl::StrCat("TOML file with these settings, dashes as "
+                                                  "underscores; default ", kDefaultConfig));
+  Options::Visit(options, FlagMaker{app, given});
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (app.exit(error, std::cout, std::cerr) == 0) return absl::CancelledError("done");
+    return absl::InvalidArgumentError(error.what());
+  }
+  const bool private_daemon = given.contains("private");
+  if (config.empty() && !private_daemon && std::filesystem::exists(kDefaultConfig)) {
+    config = kDefaultConfig;
+  }
+  if (!config.empty()) {
+    if (absl::Status status = ApplyFile(config, options); !status.ok()) return status;
+  }
+  if (absl::Status status = Apply(given, "flag ", options); !status.ok()) return status;
+  FillDefaults(options);
+  return options;
+}
+
+}  // namespace hbmtune::daemon

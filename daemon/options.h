@@ -1,0 +1,75 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/base/log.h"
+#include "kernels/core/visit.h"
+
+namespace hbmtune::daemon {
+
+// How the daemon runs. Each field is a key of the TOML file and a flag (with dashes); a flag goes
+// before the file. Empty paths are filled in by FillDefaults.
+struct Options {
+  std::string state_dir;
+  std::string socket;
+  int64_t socket_mode = 0600;
+  bool private_daemon = false;
+  double idle_exit_seconds = 5;
+  int64_t ready_fd = -1;
+  std::string http;
+  std::string probe_path;
+  std::string lock_dir;
+  std::string profile_dir;
+  std::string probe_journal;
+  LogFormat log_format = LogFormat::kLogfmt;
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;
+  int64_t max_connections = 1024;
+  int64_t max_connections_per_user = 256;
+
+  template <class Self, class V>
+  static void Visit(Self& self, V&& v) {
+    v(Field{"state_dir", "folder of the database and the locks"}, self.state_dir);
+    v(Field{"socket", "path of the Unix socket that clients connect to"}, self.socket);
+    v(Field{"socket_mode", "permissions of the socket, as a number (0660 is 432)"},
+      self.socket_mode);
+    v(Field{"private", "serve one user's own runs and leave after the last client"},
+      self.private_daemon);
+    v(Field{"idle_exit_seconds", "with private: time without a client before leaving"},
+      self.idle_exit_seconds);
+    v(Field{"ready_fd", "descriptor to write 'ready PATH' to once clients can connect"},
+      self.ready_fd);
+    v(Field{"http", "address of /metrics and the status page, as 127.0.0.1:9464; off for none"},
+      self.http);
+    v(Field{"probe_path", "the hbmtune-probe to run"}, self.probe_path);
+    v(Field{"lock_dir", "folder of the devices' locks, shared by all daemons of the node"},
+      self.lock_dir);
+    v(Field{"profile_dir", "folder of device profiles that were calibrated here"},
+      self.profile_dir);
+    v(Field{"probe_journal", "file to which every probe appends when it starts and ends"},
+      self.probe_journal);
+    v(Field{"log_format", "logfmt or json"}, self.log_format);
+    v(Field{"log_level", "debug, info, warning or error"}, self.log_level);
+    v(Field{"log_file", "file to append the log to, instead of stderr"}, self.log_file);
+    v(Field{"max_connections", "most connections at once"}, self.max_connections);
+    v(Field{"max_connections_per_user", "most connections of one user at once"},
+      self.max_connections_per_user);
+  }
+};
+
+// Flags and the file that --config names (default: /etc/hbmtune/hbmtuned.toml if it is there, none
+// with --private), defaults filled in. INVALID_ARGUMENT is a usage error. When the flags ask for
+// help or the version, it is printed and the answer is CANCELLED.
+absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv);
+
+// TOML text laid over `options`; errors name the key.
+absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options);
+
+// systemd's $STATE_DIRECTORY and $RUNTIME_DIRECTORY, else /var/lib and /run for root, else the
+// XDG folders of the user. The probe is looked for beside this program.
+void FillDefaults(Options& options);
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,143 @@
+#include "daemon/server.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "daemon/store/open.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+// The largest request carries a config.json of at most 1 MiB.
+constexpr int kMaxMessageBytes = 4 << 20;
+// Calls that still run when the daemon leaves are cut off after this.
+constexpr auto kCallPatience = std::chrono::milliseconds(500);
+
+Prober::Settings ProberSettings(const Options& options) {
+  return {options.probe_path, options.lock_dir, options.probe_journal, {}};
+}
+
+}  // namespace
+
+Server::Server(const Options& options, LockFile state_lock, const Clock& clock, const Log& log)
+    : options_(options),
+      state_lock_(std::move(state_lock)),
+      clock_(clock),
+      log_(log),
+      catalogue_(options.profile_dir),
+      prober_(ProberSettings(options), clock, log) {}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, LockFile state_lock,
+                                                      const Clock& clock, const Log& log) {
+  std::unique_ptr<Server> server(new Server(options, std::move(state_lock), clock, log));
+  absl::Status status = server->OpenParts();
+  if (status.ok()) status = server->StartHttp();
+  if (status.ok()) status = server->Listen();
+  if (!status.ok()) return status;
+  return server;
+}
+
+absl::Status Server::OpenParts() {
+  auto database = OpenStore(options_.state_dir, clock_, log_);
+  if (!database.ok()) return database.status();
+  database_ = *std::move(database);
+  store_.emplace(*database_);
+  recommender_.emplace(*store_, catalogue_);
+  pool_ = std::make_unique<WorkerPool>(std::clamp(std::thread::hardware_concurrency(), 2U, 8U));
+  studies_ = std::make_unique<StudyManager>(StudyManager::Parts{
+      *store_, catalogue_, prober_, clock_, log_,
+      [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); }});
+  tuning_ = std::make_unique<TuningService>(TuningService::Parts{
+      *studies_, *store_, *recommender_, catalogue_, peers_, clock_, *pool_});
+  devices_ = std::make_unique<DevicesService>(catalogue_, *studies_);
+  AddGauges();
+  return studies_->Recover();
+}
+
+void Server::AddGauges() {
+  const double start = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
+  metrics_.AddGauge("hbmtune_start_time_seconds", "When the daemon started, since 1970",
+                    [start] { return start; });
+  metrics_.AddGauge("hbmtune_running_studies", "Studies that run now",
+                    [this] { return static_cast<double>(studies_->running_studies()); });
+  metrics_.AddGauge("hbmtune_connections", "Clients connected to the socket",
+                    [this] { return static_cast<double>(peers_.count()); });
+  metrics_.AddGauge("hbmtune_store_degraded",
+                    "1 while the database cannot be written and no probe starts",
+                    [this] { return database_->degraded().empty() ? 0.0 : 1.0; });
+}
+
+absl::Status Server::Listen() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.RegisterService(tuning_.get());
+  builder.RegisterService(devices_.get());
+  grpc_ = builder.BuildAndStart();
+  if (grpc_ == nullptr) return absl::InternalError("gRPC does not start");
+  const auto parent = std::filesystem::path(options_.socket).parent_path();
+  if (absl::Status status = EnsureDirectory(parent.string()); !status.ok()) return status;
+  auto socket = UnixSocket::Listen(options_.socket, static_cast<int>(options_.socket_mode));
+  if (!socket.ok()) return socket.status();
+  const Acceptor::Limits limits{static_cast<size_t>(options_.max_connections),
+                                static_cast<size_t>(options_.max_connections_per_user)};
+  acceptor_ = std::make_unique<Acceptor>(*std::move(socket), peers_, limits, [this](int fd) {
+    grpc::AddInsecureChannelFromFd(grpc_.get(), fd);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartHttp() {
+  if (options_.http == "off") return absl::OkStatus();
+  auto server = HttpServer::Start(
+      options_.http,
+      {{"/metrics", [this] {
+          return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Text()};
+        }},
+       {"/healthz", [] { return HttpAnswer{200, "text/plain", "ok\n"}; }},
+       {"/readyz", [this] { return Readiness(); }}});
+  if (!server.ok()) return server.status();
+  http_ = *std::move(server);
+  return absl::OkStatus();
+}
+
+HttpAnswer Server::Readiness() const {
+  if (draining_) return {503, "text/plain", "draining\n"};
+  const std::string degraded = database_->degraded();
+  if (!degraded.empty()) return {503, "text/plain", absl::StrCat("degraded: ", degraded, "\n")};
+  return {200, "text/plain", "ok\n"};
+}
+
+bool Server::ShouldLeave() {
+  if (!options_.private_daemon) return false;
+  if (acceptor_->IdleFor() < absl::Seconds(options_.idle_exit_seconds)) return false;
+  studies_->CancelAttached("its client left");
+  return !studies_->HasUnfinished() && acceptor_->CloseIfUnused();
+}
+
+void Server::Drain() {
+  if (draining_.exchange(true)) return;
+  if (grpc_ != nullptr) grpc_->GetHealthCheckService()->SetServingStatus(false);
+  if (studies_ != nullptr) studies_->Drain();
+}
+
+Server::~Server() {
+  Drain();
+  acceptor_.reset();
+  // Calls that wait for a study end with it; the others are cut off.
+  if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
+  http_.reset();
+  studies_.reset();
+  pool_.reset();
+}
+
+}  // namespace hbmtune::daemon

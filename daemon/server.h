@@ -1,0 +1,76 @@
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <optional>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/lock_file.h"
+#include "daemon/base/log.h"
+#include "daemon/base/worker_pool.h"
+#include "daemon/devices/catalogue.h"
+#include "daemon/http/http_server.h"
+#include "daemon/http/metrics.h"
+#include "daemon/net/acceptor.h"
+#include "daemon/net/peers.h"
+#include "daemon/options.h"
+#include "daemon/prober/prober.h"
+#include "daemon/services/devices_service.h"
+#include "daemon/services/tuning_service.h"
+#include "daemon/store/database.h"
+#include "daemon/store/study_store.h"
+#include "daemon/studies/manager.h"
+#include "daemon/studies/recommender.h"
+
+namespace hbmtune::daemon {
+
+// The daemon with all its rooms, joined. Start, Tick now and then, Drain, destroy.
+class Server {
+ public:
+  // Serves when it returns. Every error is one sentence for the person who started it.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, LockFile state_lock,
+                                                       const Clock& clock, const Log& log);
+  ~Server();
+
+  const std::string& socket_path() const { return acceptor_->path(); }
+  int http_port() const { return http_ ? http_->port() : 0; }
+
+  // To be called about once a second: with `private`, whether it is time to leave.
+  bool ShouldLeave();
+  // Starts to leave: running trials are stopped, calls refused. The destructor waits for them.
+  void Drain();
+
+ private:
+  Server(const Options& options, LockFile state_lock, const Clock& clock, const Log& log);
+  absl::Status OpenParts();
+  absl::Status Listen();
+  void AddGauges();
+  absl::Status StartHttp();
+  HttpAnswer Readiness() const;
+
+  const Options options_;
+  const LockFile state_lock_;
+  const Clock& clock_;
+  const Log& log_;
+  std::atomic<bool> draining_ = false;
+
+  Metrics metrics_;
+  Catalogue catalogue_;
+  Prober prober_;
+  Peers peers_;
+  std::unique_ptr<Database> database_;
+  std::optional<StudyStore> store_;
+  std::optional<Recommender> recommender_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<StudyManager> studies_;
+  std::unique_ptr<TuningService> tuning_;
+  std::unique_ptr<DevicesService> devices_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace hbmtune::daemon

@@ -1,0 +1,102 @@
+#include "daemon/server_main.h"
+
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "daemon/net/unix_socket.h"
+#include "daemon/options.h"
+#include "daemon/ready.h"
+#include "daemon/server.h"
+#include "daemon/signals.h"
+#include "daemon/store/open.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+// A private daemon waits this long for one that is just leaving.
+constexpr absl::Duration kPrivatePatience = absl::Seconds(5);
+
+// A closed standard descriptor would be taken by the next file that is opened, and then written to.
+void KeepStandardDescriptors() {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
+// One daemon a state directory. ALREADY_EXISTS: a private one serves it already, and can be joined.
+absl::StatusOr<LockFile> LockState(const Options& options) {
+  const std::string path = options.state_dir + "/lock";
+  const absl::Time deadline = absl::Now() + kPrivatePatience;
+  for (;;) {
+    auto lock = LockFile::Acquire(path, absl::Milliseconds(options.private_daemon ? 50 : 0));
+    if (lock.ok() || !absl::IsFailedPrecondition(lock.status())) return lock;
+    if (options.private_daemon && ConnectUnix(options.socket).ok()) {
+      return absl::AlreadyExistsError("a private hbmtuned serves already");
+    }
+    if (!options.private_daemon || absl::Now() > deadline) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("another hbmtuned (process ", ReadLockPid(path),
+                       ") uses the state directory ", options.state_dir,
+                       ": stop it, or choose another --state-dir"));
+    }
+  }
+}
+
+absl::Status Serve(const Options& options, ReadyNote& note) {
+  if (absl::Status status = EnsureDirectory(options.state_dir); !status.ok()) return status;
+  if (options.private_daemon) setsid();  // the starter's Ctrl-C is not ours
+  auto lock = LockState(options);
+  if (absl::IsAlreadyExists(lock.status())) {
+    note.Ready(options.socket, 0);
+    return absl::OkStatus();
+  }
+  if (!lock.ok()) return lock.status();
+  Signals signals;  // before any thread
+  signal(SIGPIPE, SIG_IGN);
+  const SystemClock clock;
+  const Log log(options.log_format, options.log_level, options.log_file);
+  auto server = Server::Start(options, *std::move(lock), clock, log);
+  if (!server.ok()) return server.status();
+  note.Ready((*server)->socket_path(), (*server)->http_port());
+  log.Info("serves", {{"socket", (*server)->socket_path()},
+                      {"http_port", (*server)->http_port()},
+                      {"state_dir", options.state_dir},
+                      {"version", HBMTUNE_VERSION}});
+  for (;;) {
+    auto signal = signals.Wait(absl::Seconds(1));
+    if (signal == SIGHUP) log.Info("nothing is reloaded on SIGHUP; restart instead");
+    if (signal == SIGTERM || signal == SIGINT) break;
+    if ((*server)->ShouldLeave()) break;
+  }
+  log.Info("leaves");
+  (*server)->Drain();
+  server->reset();
+  log.Info("left");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int ServerMain(int argc, const char* const* argv) {
+  KeepStandardDescriptors();
+  auto options = ParseOptions(argc, argv);
+  if (absl::IsCancelled(options.status())) return 0;
+  if (!options.ok()) {
+    std::cerr << "hbmtuned: " << options.status().message() << "\n";
+    return 2;
+  }
+  ReadyNote note(static_cast<int>(options->ready_fd));
+  absl::Status status = Serve(*options, note);
+  if (status.ok()) return 0;
+  std::cerr << "hbmtuned: " << status.message() << "\n";
+  note.Failed(status);
+  return 1;
+}
+
+}  // namespace hbmtune::daemon
