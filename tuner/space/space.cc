@@ -258,14 +258,23 @@ bool Space::Contains(const TrainConfig& config) const {
   if (!std::binary_search(micro_batches_.begin(), micro_batches_.end(), config.micro_batch)) {
     return false;
   }
-  const Json wanted = ToJson(WithMicroBatch(config, config.micro_batch));
-  if (ToJson(config) != wanted) return false;
-  bool found = false;
-  Walk(/*refine=*/true, WithMicroBatch(base_, config.micro_batch), [&](const TrainConfig& legal) {
-    found = ToJson(legal) == wanted;
-    return !found;
-  });
-  return found;
+  // Follow the config's own choices down the axes: a member is what comes out in the end.
+  TrainConfig member = WithMicroBatch(base_, config.micro_batch);
+  for (const Axis& axis : axes_) {
+    if (!Applies(axis.path, workload_, member)) {
+      if (ForbidsAbsence(pins_, axis, member)) return false;
+      continue;
+    }
+    auto chosen = std::find_if(axis.values.begin(), axis.values.end(), [&](const Json& value) {
+      TrainConfig with = config;
+      SetAxis(axis.path, value, workload_.framework, with);
+      with.loss_scale = config.loss_scale;  // has axes of its own, precision resets it
+      return ToJson(with) == ToJson(config);
+    });
+    if (chosen == axis.values.end()) return false;
+    SetAxis(axis.path, *chosen, workload_.framework, member);
+  }
+  return ToJson(member) == ToJson(config) && Validate(workload_, config).ok();
 }
 
 SpaceSummary ExplainSpace(const Space& space) {
