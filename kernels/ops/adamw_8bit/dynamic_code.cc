@@ -24,19 +24,6 @@ std::vector<double> PositiveValues(bool is_signed) {
   return values;
 }
 
-// Search by halves for the number of borders below each value. The halving is the outer loop: so
-// the inner one is a gather, and vectorises.
-HBMTUNE_VECTOR_CLONES void Search(const float* upper, const float* values, float inverse,
-                                  int32_t* codes, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) codes[i] = 0;
-  for (int32_t step = 128; step > 0; step /= 2) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-      codes[i] += values[i] * inverse > upper[codes[i] + step - 1] ? step : 0;
-    }
-  }
-}
-
 HBMTUNE_VECTOR_CLONES float LargestMagnitude(const float* values, int64_t n) {
   float largest = 0;
 #pragma omp simd reduction(max : largest)
@@ -59,6 +46,15 @@ DynamicCode::DynamicCode(bool is_signed) {
   for (size_t i = 0; i < 256; ++i) values_[i] = static_cast<float>(values[i]);
   for (size_t i = 0; i < 255; ++i) upper_[i] = (values_[i] + values_[i + 1]) / 2;
   upper_[255] = std::numeric_limits<float>::infinity();
+  for (uint32_t bin = 0; bin < 2 * kBins; ++bin) {
+    // The least number of the bin: its magnitude's least if positive, its greatest if negative.
+    const bool negative = bin >= kBins;
+    const uint32_t magnitude = bin % kBins + ((127 - 21) << 6);
+    const float least = negative ? -std::bit_cast<float>(((magnitude + 1) << 17) - 1)
+                                 : bin == 0 ? 0.0f : std::bit_cast<float>(magnitude << 17);
+    const auto border = std::lower_bound(upper_.begin(), upper_.end(), least);
+    start_[bin] = static_cast<uint8_t>(border - upper_.begin());
+  }
 }
 
 void DynamicCode::Decode(const uint8_t* codes, float scale, float* values, int64_t n) const {
@@ -68,13 +64,7 @@ void DynamicCode::Decode(const uint8_t* codes, float scale, float* values, int64
 float DynamicCode::Encode(const float* values, uint8_t* codes, int64_t n) const {
   const float largest = LargestMagnitude(values, n);
   const float inverse = largest > 0 ? 1.0f / largest : 0.0f;
-  constexpr int64_t kBlock = 256;
-  int32_t found[kBlock];
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t count = std::min(kBlock, n - begin);
-    Search(upper_.data(), values + begin, inverse, found, count);
-    for (int64_t i = 0; i < count; ++i) codes[begin + i] = static_cast<uint8_t>(found[i]);
-  }
+  for (int64_t i = 0; i < n; ++i) codes[i] = Nearest(std::min(values[i] * inverse, 1.0f));
   return largest;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace hbmtune::ops {
@@ -20,9 +21,28 @@ class DynamicCode {
 
   const std::array<float, 256>& values() const { return values_; }
 
+  // The nearest code to x, |x| ≤ 1.
+  uint8_t Nearest(float x) const {
+    uint32_t code = start_[Bin(x)];
+    for (int i = 0; i < kSteps; ++i) code += x > upper_[code];
+    return static_cast<uint8_t>(code);
+  }
+
  private:
+  static uint32_t Bin(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    constexpr uint32_t kLeast = (127 - 21) << 6;
+    const uint32_t magnitude = (bits & 0x7fffffffu) >> 17;
+    return (magnitude > kLeast ? magnitude - kLeast : 0) + (bits >> 31) * kBins;
+  }
+
   std::array<float, 256> values_;
-  std::array<float, 256> upper_;  // upper_[i]: middle of values i and i + 1; the last is unused
+  std::array<float, 256> upper_;  // upper_[i]: middle of values i and i + 1; the last is infinite
+  // Where the search for a number begins: by its sign, its exponent from 2^-21 on, and 6 bits of
+  // its mantissa. From there the nearest code is at most kSteps further (a test counts).
+  static constexpr int kBins = 21 * 64 + 1;
+  static constexpr int kSteps = 3;
+  std::array<uint8_t, 2 * kBins> start_;
 };
 
 const DynamicCode& SignedCode();

@@ -104,19 +104,30 @@ TEST(DynamicCode, IsSortedAndHoldsZeroAndOne) {
 }
 
 TEST(DynamicCode, PicksTheNearestValueOfAll) {
-  const auto values = HostTensor::Random(Dtype::kF32, {256}, 5);
-  uint8_t codes[256];
-  float back[256];
-  const float* from = values.arg().as<float>();
-  const float scale = SignedCode().Encode(from, codes, 256);
-  SignedCode().Decode(codes, scale, back, 256);
-  for (int i = 0; i < 256; ++i) {
-    float nearest = HUGE_VALF;
-    for (const float value : SignedCode().values()) {
-      nearest = std::min(nearest, std::fabs(value * scale - from[i]));
+  for (const DynamicCode* code : {&SignedCode(), &UnsignedCode()}) {
+    const auto& values = code->values();
+    for (float x = 1.0f; x > 1e-8f; x *= 0.9993f) {
+      for (const float signed_x : {x, code == &SignedCode() ? -x : 0.0f}) {
+        const float chosen = values[code->Nearest(signed_x)];
+        for (const float value : values) {
+          ASSERT_LE(std::fabs(chosen - signed_x), std::fabs(value - signed_x)) << signed_x;
+        }
+      }
     }
-    EXPECT_NEAR(std::fabs(back[i] - from[i]), nearest, 1e-6) << i;
   }
+}
+
+TEST(DynamicCode, GivesBackTheLargestMagnitudeAndZeros) {
+  const float values[4] = {0, -3, 6, 0.75};
+  uint8_t codes[4];
+  float back[4];
+  EXPECT_EQ(SignedCode().Encode(values, codes, 4), 6);
+  SignedCode().Decode(codes, 6, back, 4);
+  EXPECT_EQ(back[0], 0);
+  EXPECT_EQ(back[2], 6);
+  EXPECT_NEAR(back[1], -3, 6 * 0.9 / 128);
+  const float zeros[2] = {0, 0};
+  EXPECT_EQ(UnsignedCode().Encode(zeros, codes, 2), 0);
 }
 
 // The paper's claim in small: the path of the 8-bit state stays near that of the fp32 state.
