@@ -95,6 +95,18 @@ TEST(Pressure, GivesOversizeBlocksBackBeforeTheWholeCache) {
   EXPECT_EQ(allocator.statistics().num_alloc_retries, 0);
 }
 
+TEST(Pressure, GivesNoMoreOversizeBlocksBackThanAreEnough) {
+  ModelledSource source(500 * kMiB);
+  EventsOnWait events;
+  CachingAllocator allocator(AllocatorConfig::Parse("max_split_size_mb:100"), source, events);
+  Block* blocks[] = {allocator.Allocate(100 * kMiB, kAny), allocator.Allocate(150 * kMiB, kAny),
+                     allocator.Allocate(200 * kMiB, kAny)};
+  for (Block* block : blocks) allocator.Free(block);
+  allocator.Allocate(350 * kMiB, kAny);  // 200 + 150, to the byte
+  EXPECT_EQ(allocator.reserved_bytes(), 450 * kMiB);
+  EXPECT_EQ(allocator.statistics().num_device_free, 2);
+}
+
 TEST(Pressure, CollectsTheOldestBlocksOverTheThreshold) {
   ModelledSource source(kGiB);
   EventsOnWait events;
