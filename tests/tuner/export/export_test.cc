@@ -1,0 +1,164 @@
+#include "tuner/export/export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/core/json.h"
+#include "kernels/core/precision.h"
+#include "tests/tuner/workloads.h"
+#include "tuner/space/space.h"
+
+namespace hbmtune::tuner {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::string Text(const Workload& workload, const TrainConfig& config, ExportFormat format) {
+  absl::StatusOr<std::string> text = Export(workload, config, format);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.value_or("");
+}
+
+// The practitioners' final config, as far as DeepSpeed goes.
+TrainConfig Practitioners(const Workload& workload) {
+  TrainConfig config = BaseConfig(workload.framework, {});
+  ApplyPrecision(Precision::kFp16Amp, workload.framework, config);
+  config.micro_batch = 2;
+  config.grad_accum = 4;
+  config.checkpoint.every = 1;
+  config.zero.stage = 2;
+  config.zero.reduce_bucket_size = 200'000'000;
+  config.zero.allgather_bucket_size = 200'000'000;
+  config.offload.optimizer = OptimizerOffload::kCpuAdam;
+  return config;
+}
+
+TEST(Export, WritesDeepspeedsKeys) {
+  Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
+  Json json = Json::parse(Text(workload, Practitioners(workload), ExportFormat::kDeepspeed));
+  EXPECT_EQ(json["train_micro_batch_size_per_gpu"], 2);
+  EXPECT_EQ(json["gradient_accumulation_steps"], 4);
+  EXPECT_EQ(json["train_batch_size"], 16);
+  EXPECT_EQ(json["fp16"], Json::parse(R"({"enabled": true, "loss_scale": 0,
+      "initial_scale_power": 16, "loss_scale_window": 1000, "hysteresis": 2,
+      "min_loss_scale": 1.0})"));
+  EXPECT_FALSE(json.contains("bf16"));
+  EXPECT_EQ(json["zero_optimization"], Json::parse(R"({"stage": 2, "overlap_comm": false,
+      "contiguous_gradients": true, "reduce_scatter": true, "reduce_bucket_size": 200000000,
+      "allgather_bucket_size": 200000000,
+      "offload_optimizer": {"device": "cpu", "pin_memory": true}})"));
+  EXPECT_EQ(json["optimizer"]["type"], "AdamW");
+}
+
+TEST(Export, WritesTrainingArguments) {
+  Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
+  Json json = Json::parse(Text(workload, Practitioners(workload), ExportFormat::kHf));
+  EXPECT_EQ(json["per_device_train_batch_size"], 2);
+  EXPECT_EQ(json["fp16"], true);
+  EXPECT_EQ(json["gradient_checkpointing"], true);
+  EXPECT_EQ(json["deepspeed"], "ds_config.json");
+  EXPECT_EQ(json["optim"], "adamw_torch_fused");
+}
+
+TEST(Export, WritesAccelerateWithThePrecisionInOnePlace) {
+  Workload deepspeed = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
+  std::string text = Text(deepspeed, Practitioners(deepspeed), ExportFormat::kAccelerate);
+  EXPECT_THAT(text, HasSubstr("distributed_type: DEEPSPEED"));
+  EXPECT_THAT(text, HasSubstr("  deepspeed_config_file: ds_config.json"));
+  EXPECT_THAT(text, Not(HasSubstr("mixed_precision")));
+  Workload ddp = MakeWorkload(Framework::kHfSdpaDdp, "llama2-13b", 4);
+  text = Text(ddp, BaseConfig(ddp.framework, {}), ExportFormat::kAccelerate);
+  EXPECT_THAT(text, HasSubstr("distributed_type: MULTI_GPU"));
+  EXPECT_THAT(text, HasSubstr("mixed_precision: 'bf16'"));
+  EXPECT_THAT(text, HasSubstr("num_processes: 4"));
+}
+
+TEST(Export, WritesOneRealVariable) {
+  Workload workload = MakeWorkload(Framework::kHfSdpa);
+  TrainConfig config = BaseConfig(workload.framework, {});
+  EXPECT_THAT(Text(workload, config, ExportFormat::kEnv), Not(HasSubstr("export ")));
+  config.allocator.roundup_power2_divisions = 4;
+  config.allocator.garbage_collection_threshold = 0.8;
+  config.allocator.expandable_segments = true;
+  EXPECT_THAT(Text(workload, config, ExportFormat::kEnv),
+              HasSubstr("export PYTORCH_HIP_ALLOC_CONF=roundup_power2_divisions:4,"
+                        "garbage_collection_threshold:0.8,expandable_segments:True\n"));
+}
+
+TEST(Export, SaysWhichFilesBelongTogether) {
+  Workload workload = MakeWorkload(Framework::kHfSdpa);
+  TrainConfig config = BaseConfig(workload.framework, {});
+  EXPECT_THAT(AlsoNeeded(workload, config, ExportFormat::kHf), IsEmpty());
+  ApplyPrecision(Precision::kBf16, workload.framework, config);
+  config.allocator.max_split_size_mb = 128;
+  EXPECT_THAT(AlsoNeeded(workload, config, ExportFormat::kHf),
+              ElementsAre(ExportFormat::kEnv, ExportFormat::kModel));
+  Workload deepspeed = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
+  EXPECT_THAT(AlsoNeeded(deepspeed, Practitioners(deepspeed), ExportFormat::kDeepspeed),
+              ElementsAre(ExportFormat::kHf));
+}
+
+TEST(Export, WritesFusedForTransformersWhereTheyCanDoTheSame) {
+  Workload workload = MakeWorkload(Framework::kFused, "llama2-7b");
+  TrainConfig config = BaseConfig(workload.framework, {});
+  config.checkpoint.every = 1;
+  EXPECT_EQ(Json::parse(Text(workload, config, ExportFormat::kHf))["gradient_checkpointing"],
+            true);
+  config.checkpoint.every = 4;
+  absl::Status status = Export(workload, config, ExportFormat::kHf).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("checkpoint.every 4"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("use --format hbmtune"));
+  EXPECT_EQ(Json::parse(Text(workload, config, ExportFormat::kHbmtune))["framework"], "fused");
+}
+
+TEST(Export, RefusesDeepspeedWithoutIt) {
+  Workload workload = MakeWorkload(Framework::kHfSdpa);
+  absl::Status status =
+      Export(workload, BaseConfig(workload.framework, {}), ExportFormat::kDeepspeed).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("uses no DeepSpeed"));
+}
+
+TEST(Export, RefusesWhatIsIllegal) {
+  Workload workload = MakeWorkload(Framework::kHfSdpa);
+  TrainConfig config = BaseConfig(workload.framework, {});
+  config.micro_batch = 0;
+  EXPECT_FALSE(Export(workload, config, ExportFormat::kHf).ok());
+}
+
+std::string ImportError(ExportFormat format, const std::string& text,
+                        Framework framework = Framework::kHfSdpaDeepspeed) {
+  TrainConfig config = BaseConfig(framework, {});
+  const Json before = ToJson(config);
+  absl::Status status = Import(framework, format, text, config);
+  EXPECT_EQ(ToJson(config), before);  // a bad file changes nothing
+  return std::string(status.message());
+}
+
+TEST(Import, NamesWhatIsWrong) {
+  EXPECT_THAT(ImportError(ExportFormat::kDeepspeed, "{"), HasSubstr("not JSON"));
+  EXPECT_THAT(ImportError(ExportFormat::kDeepspeed, "[]"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(ImportError(ExportFormat::kDeepspeed, "{}"), HasSubstr("bf16.enabled"));
+  EXPECT_THAT(ImportError(ExportFormat::kDeepspeed,
+                          R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": "x"}})"),
+              HasSubstr("stage: must be a whole number"));
+  EXPECT_THAT(ImportError(ExportFormat::kModel, R"({"dtype": "int4"})"), HasSubstr("'int4'"));
+  EXPECT_THAT(ImportError(ExportFormat::kAccelerate, "debug: false\n"),
+              HasSubstr("no distributed_type"));
+  EXPECT_THAT(ImportError(ExportFormat::kAccelerate, "distributed_type: NO\n"),
+              HasSubstr("hf-sdpa+deepspeed"));
+  EXPECT_THAT(ImportError(ExportFormat::kHbmtune, "{}"), HasSubstr("no train_config"));
+}
+
+TEST(Import, RefusesVariablesThatNothingReads) {
+  EXPECT_THAT(ImportError(ExportFormat::kEnv, "export HSA_AMD_SDK_BUILD_MEMORY=1\n"),
+              HasSubstr("HSA_AMD_SDK_BUILD_MEMORY"));
+  EXPECT_THAT(ImportError(ExportFormat::kEnv, "export PYTORCH_HIP_ALLOC_CONF=magic:1\n"),
+              HasSubstr("no setting 'magic'"));
+  EXPECT_EQ(ImportError(ExportFormat::kEnv, "export HSA_ENABLE_SDMA=1\n"), "");
+}
+
+}  // namespace
+}  // namespace hbmtune::tuner
