@@ -8,10 +8,11 @@
 namespace hbmtune::tuner {
 namespace {
 
-// How far below the best an arm may be expected before it is not worth a trial. A modelled trial
-// repeats the estimate, so only the few that make up the answer are run; for a real one the
-// estimate orders arms to no better than this.
+// How far below the best an arm may be expected before it is not worth a trial: the estimate orders
+// arms to no better than this, and the first few are tried in any case. A modelled trial repeats
+// the estimate, so only those that make up the answer are run.
 constexpr double kHopefulShare = 0.85;
+constexpr size_t kFirstArms = 3;
 constexpr size_t kModelledArms = 6;
 // Arms tried although no estimate says that they fit.
 constexpr size_t kHopelessArms = 3;
@@ -123,7 +124,8 @@ bool BracketDesigner::WorthATrial(size_t rank, const Arm& arm, const View& view)
   if (!estimates_.available()) return true;
   if (options_.modelled) return arm.guess > 0 ? rank < kModelledArms : rank == 0;
   if (arm.guess == 0) return view.best == nullptr && rank < kHopelessArms;
-  return arm.tokens_per_second * view.correction >= kHopefulShare * view.best_tokens();
+  return rank < kFirstArms ||
+         arm.tokens_per_second * view.correction >= kHopefulShare * view.best_tokens();
 }
 
 Decision BracketDesigner::ProbeArms(const View& view) {
