@@ -24,8 +24,8 @@ class HfTrainer {
  public:
   HfTrainer(Program& program, const Workload& workload, const TrainConfig& config,
             const HfOptions& options)
-      : tape_(program, ops::OpsForTape()),
-        aten_(tape_),
+      : tape_(std::make_unique<Tape>(program, ops::OpsForTape())),
+        aten_(*tape_, options.gpu),
         workload_(workload),
         config_(config),
         options_(options),
@@ -33,14 +33,15 @@ class HfTrainer {
         scaler_(aten_) {}
 
   void Build() {
-    tape_.Phase(PhaseKind::kSetup);
+    tape_->Phase(PhaseKind::kSetup);
     model_ = MakeModel(aten_, workload_, config_);
     optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
-    tape_.BeginFirstStep();
+    tape_->BeginFirstStep();
     Step();
-    tape_.BeginSteadyStep();
+    tape_->BeginSteadyStep();
     Step();
     if (options_.evaluate) Evaluate();
+    tape_.reset();  // what is alive now stays alive: no free is written for it
   }
 
  private:
@@ -53,58 +54,54 @@ class HfTrainer {
     Tensor ids = aten_.New(Dtype::kI64, shape);
     Tensor labels = aten_.New(Dtype::kI64, shape);
     aten_.set_category(Category::kActivations);
-    tape_.Feed(ids, labels);
+    tape_->Feed(ids, labels);
     Tensor loss = model_->Loss(ids, labels, options_.outputs_fp32.value_or(autocast_));
     ids = {};
     labels = {};
+    tape_->ReadScalar(loss, ScalarSlot::kLoss);
+    if (config_.grad_accum > 1) {
+      Tensor mean = aten_.DivScalar(loss, static_cast<double>(config_.grad_accum));
+      loss = std::move(mean);
+    }
     return loss;
   }
 
-  void MicroStep(bool last) {
-    tape_.Phase(PhaseKind::kForward);
+  void MicroStep() {
+    tape_->Phase(PhaseKind::kForward);
     Tensor loss = Forward();
-    if (config_.grad_accum > 1) {
-      Tensor mean = aten_.DivScalar(loss, static_cast<double>(config_.grad_accum));
-      if (last) tape_.ReadScalar(loss, ScalarSlot::kLoss);
-      loss = std::move(mean);
-    } else {
-      tape_.ReadScalar(loss, ScalarSlot::kLoss);
-    }
-    tape_.Phase(PhaseKind::kBackward);
+    tape_->Phase(PhaseKind::kBackward);
     Tensor root = scales_loss() ? scaler_.Scale(loss) : loss;
     Tensor seed = aten_.Full(Dtype::kF32, {}, 1);
-    tape_.Backward({root}, {seed});
+    tape_->Backward({root}, {seed});
     seed = {};
     root = {};
     model_->ReleaseGraph();
   }
 
   void Step() {
-    for (int64_t micro = 0; micro < config_.grad_accum; ++micro) {
-      MicroStep(micro + 1 == config_.grad_accum);
-    }
+    for (int64_t micro = 0; micro < config_.grad_accum; ++micro) MicroStep();
     if (workload_.grad_clip > 0) {
-      tape_.Phase(PhaseKind::kClip);
+      tape_->Phase(PhaseKind::kClip);
       if (scales_loss()) scaler_.Unscale(optimizer_->order());
       ClipGradNorm(aten_, optimizer_->declared(), workload_.grad_clip);
     }
-    tape_.Phase(PhaseKind::kOptimizer);
+    tape_->Phase(PhaseKind::kOptimizer);
     if (scales_loss() && !scaler_.unscaled()) scaler_.Unscale(optimizer_->order());
     optimizer_->Step();
     scaler_.Update();
-    tape_.Phase(PhaseKind::kZeroGrad);
+    tape_->Phase(PhaseKind::kZeroGrad);
     optimizer_->ZeroGrad();
   }
 
   void Evaluate() {
     model_->set_training(false);
-    tape_.Phase(PhaseKind::kEvaluate);
-    NoGrad guard(tape_);
+    tape_->Phase(PhaseKind::kEvaluate);
+    NoGrad guard(*tape_);
     Tensor loss = Forward();
     model_->set_training(true);
   }
 
-  Tape tape_;
+  std::unique_ptr<Tape> tape_;
   Aten aten_;
   const Workload& workload_;
   const TrainConfig& config_;

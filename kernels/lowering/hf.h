@@ -9,8 +9,18 @@
 
 namespace hbmtune::lowering {
 
+// What a GPU and its BLAS library have to do with the allocations of a step.
+struct HfGpu {
+  int64_t compute_units = 108;  // splits of large sums; the recordings' A100
+  // What a product takes for itself: cuBLASLt's or hipBLASLt's workspace. Taken anew by each
+  // product, or kept by each thread from its first one on.
+  int64_t workspace_bytes = 0;
+  bool keeps_workspace = false;
+};
+
 // What neither workload nor config says; the defaults are Trainer's.
 struct HfOptions {
+  HfGpu gpu;
   OptimizerSettings optimizer;
   // AdamW with norms and biases in a group of their own, without decay; else one group.
   bool trainer_groups = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/lowering/hf.h"
 #include "kernels/program/tape.h"
 
 // PyTorch's operators on the Tape, with the allocations that its CUDA and ROCm kernels make and
@@ -58,7 +60,7 @@ class Aten {
   };
   using BackwardBody = std::function<Tensors(Backward&)>;
 
-  explicit Aten(Tape& tape) : tape_(tape) {}
+  Aten(Tape& tape, const HfGpu& gpu) : tape_(tape), gpu_(gpu) {}
 
   Tape& tape() { return tape_; }
   // Whom what is allocated from now on belongs to.
@@ -163,7 +165,10 @@ class Aten {
   Tensor CastForProduct(const Tensor& tensor);
   Tensor CastToFp32(Tensor tensor);
   Tensor SumTo(const Tensor& x, const Dims& shape);
+  void ColumnSumScratch(const Tensor& x, const Dims& shape);
   Tensor ReshapeNoGrad(const Tensor& x, const Dims& shape);
+  // A product a·b [+ bias] into `out`, with its BLAS workspace.
+  void Product(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& out);
   Tensor Mm(Tensor x, Tensor weight_t);
   Tensor Bmm(Tensor a, Tensor b);
   Tensor WeightGradient(const Tensor& grad, const Tensor& x);
@@ -172,9 +177,19 @@ class Aten {
   Tensors FlashBackward(Backward& b, const Attention& attention);
   Tensors EfficientBackward(Backward& b, const Attention& attention);
   Tensors RunAttentionBackward(Backward& b, const Attention& attention, const Tensors& gradients,
-                               const Tensor& delta, bool flash);
+                               const Tensor& delta);
+  struct AttentionState {
+    Tensor out, lse, random, unused;
+  };
+  AttentionState FlashState(const Tensor& q, const Attention& attention);
+  AttentionState EfficientState(const Tensor& q, const Attention& attention, const Node& node);
+  void RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionState& state, const Attention& attention);
 
   Tape& tape_;
+  const HfGpu& gpu_;
+  std::array<Tensor, 2> kept_workspaces_;  // of the main thread and of autograd's
+  bool in_backward_ = false;
   Category category_ = Category::kActivations;
   std::optional<Dtype> autocast_;
   int autocast_depth_ = 0;
@@ -186,6 +201,8 @@ class Aten {
 
 // Strides under which a tensor of these strides is seen as `to`; nothing if it cannot be.
 std::optional<Dims> ViewStrides(const Dims& shape, const Dims& strides, const Dims& to);
+// Dense, whatever the strides of extents of 1 are.
+bool IsContiguous(const Tensor& x);
 // Shape to which both broadcast.
 Dims BroadcastShape(const Dims& a, const Dims& b);
 // Strides of an elementwise result, as TensorIterator lays it out (inputs in order, `b` optional).

@@ -1,8 +1,9 @@
-#include <numeric>
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/lowering/hf/aten.h"
-#include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/attention_tiled/attention_tiled.h"
+#include "kernels/ops/fill/fill.h"
 
 // scaled_dot_product_attention as PyTorch's CUDA build runs it without a mask: the flash kernel
 // for 16 bit, CUTLASS's memory-efficient one for fp32, with what each takes for itself.
@@ -26,6 +27,30 @@ Dims KernelStrides(const Dims& shape) {
   return {shape[1] * shape[2] * shape[3], shape[3], shape[1] * shape[3], 1};
 }
 
+// flash_api.cpp, num_splits_heuristic: keys are split where rows alone do not fill the GPU, into
+// the fewest parts within 85 % of the best occupancy.
+int64_t FlashSplits(const Dims& shape, int64_t compute_units) {
+  auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t key_block = shape[3] <= 64 ? 256 : shape[3] <= 128 ? 128 : 64;
+  const int64_t keys = ceil(shape[2], key_block), units = 2 * compute_units;
+  const int64_t blocks = shape[0] * shape[1] * ceil(shape[2], 64);
+  if (blocks >= 0.8f * static_cast<float>(units)) return 1;
+  const int64_t most = std::min<int64_t>({128, units, keys});
+  auto eligible = [&](int64_t n) { return n == 1 || ceil(keys, n) != ceil(keys, n - 1); };
+  auto occupancy = [&](int64_t n) {
+    const float waves = static_cast<float>(blocks * n) / static_cast<float>(units);
+    return waves / std::ceil(waves);
+  };
+  float best = 0;
+  for (int64_t n = 1; n <= most; ++n) {
+    if (eligible(n)) best = std::max(best, occupancy(n));
+  }
+  for (int64_t n = 1; n <= most; ++n) {
+    if (eligible(n) && occupancy(n) >= 0.85f * best) return n;
+  }
+  return 1;
+}
+
 Attrs AttentionAttrsOf(const Aten::Attention& attention) {
   ops::AttentionAttrs attrs;
   attrs.scale = attention.scale;
@@ -41,60 +66,93 @@ Tensor Aten::Sdpa(Tensor query, Tensor key, Tensor value, const Attention& atten
   Tensor k = CastForProduct(key);
   Tensor q = CastForProduct(query);
   const bool flash = IsHalf(q.dtype());
-  const Dims shape = q.shape();
   Node node = Record(flash ? "ScaledDotProductFlashAttentionBackward0"
                            : "ScaledDotProductEfficientAttentionBackward0",
                      {&q, &k, &v});
   Save(node, k);
   Save(node, q);
   Save(node, v);
-  const double seed = attention.dropout > 0 ? static_cast<double>(NextSeed()) : 0;
-  Tensor out, lse, random, unused;
-  if (flash) {
-    out = NewStrided(q.dtype(), shape, KernelStrides(shape));
-    lse = New(Dtype::kF32, {shape[0], shape[1], shape[2]});
-    random = Full(Dtype::kI64, {2}, seed);
-    unused = Scratch(Dtype::kI64, {1});
-  } else {
-    random = Full(Dtype::kI64, {1}, seed);
-    unused = Scratch(Dtype::kI64, {1});
-    out = NewStrided(q.dtype(), shape, KernelStrides(shape));
-    lse = New(Dtype::kF32, {shape[0], shape[1], RoundUp(shape[2], 32)});
-  }
-  Tensor lse_rows = tape_.ViewOf(lse, {shape[0], shape[1], shape[2]}, lse.strides());
-  std::vector<Tensor> in{Swapped(tape_, q), Swapped(tape_, k), Swapped(tape_, v)};
-  if (attention.dropout > 0) in.push_back(tape_.ViewOf(random, {2}, {flash ? 1 : 0}));
-  const std::vector<Tensor> results{Swapped(tape_, out), lse_rows};
-  tape_.Run(ops::kAttentionTiled, in, results, AttentionAttrsOf(attention));
-  lse_rows = {};
-  in.clear();
-  Save(node, lse);
-  Save(node, out);
-  Save(node, random);
-  Save(node, unused);
-  Finish(std::move(node), {&q, &k, &v}, out, [this, attention, flash](Backward& g) {
+  AttentionState state = flash ? FlashState(q, attention) : EfficientState(q, attention, node);
+  RunAttention(q, k, v, state, attention);
+  Save(node, state.lse);
+  Save(node, state.out);
+  Save(node, flash ? state.random : state.unused);
+  Save(node, flash ? state.unused : state.random);
+  Finish(std::move(node), {&q, &k, &v}, state.out, [this, attention, flash](Backward& g) {
     return flash ? FlashBackward(g, attention) : EfficientBackward(g, attention);
   });
-  lse = {};
-  random = {};
-  unused = {};
+  state.lse = {};
+  state.random = {};
+  state.unused = {};
   q = {};
   k = {};
   v = {};
-  return out;
+  return std::move(state.out);
+}
+
+// flash_api.cpp: the result in the kernel's layout, log-sum-exp, random state (with dropout made
+// anew from the generator's).
+Aten::AttentionState Aten::FlashState(const Tensor& q, const Attention& attention) {
+  const Dims s = q.shape();
+  AttentionState state;
+  state.out = NewStrided(q.dtype(), s, KernelStrides(s));
+  state.lse = New(Dtype::kF32, {s[0], s[1], s[2]});
+  const bool drops = attention.dropout > 0;
+  const int64_t splits = drops ? 1 : FlashSplits(s, gpu_.compute_units);
+  Tensor split_lse, split_out;
+  if (splits > 1) {
+    split_lse = Scratch(Dtype::kF32, {splits, s[0], s[1], s[2]});
+    split_out = Scratch(Dtype::kF32, {splits, s[0], s[1], s[2], RoundUp(s[3], 32)});
+  }
+  state.random = Full(Dtype::kI64, {2}, 0);
+  state.unused = Scratch(Dtype::kI64, {1});
+  if (drops) state.random = Full(Dtype::kI64, {2}, static_cast<double>(NextSeed()));
+  split_lse = {};
+  split_out = {};
+  return state;
+}
+
+// attention.cu: two seeds first, none with dropout (the generator's own are used; here they stand
+// in host memory); log-sum-exp only for a backward pass, rows in multiples of 32.
+Aten::AttentionState Aten::EfficientState(const Tensor& q, const Attention& attention,
+                                          const Node& node) {
+  const Dims s = q.shape();
+  AttentionState state;
+  if (attention.dropout > 0) {
+    state.random = tape_.Empty(Dtype::kI64, {2}, category_, MemorySpace::kPinned);
+    tape_.Run(ops::kFill, {}, {state.random},
+              Attrs::Of(FillAttrs{static_cast<double>(NextSeed())}));
+  } else {
+    state.random = Scratch(Dtype::kI64, {1});
+    state.unused = Scratch(Dtype::kI64, {1});
+  }
+  state.out = NewStrided(q.dtype(), s, KernelStrides(s));
+  const bool keeps = node.recorded();
+  state.lse = tape_.Empty(Dtype::kF32, {s[0], s[1], keeps ? RoundUp(s[2], 32) : s[2]}, category_,
+                          keeps ? MemorySpace::kDevice : MemorySpace::kPinned);
+  return state;
+}
+
+void Aten::RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,
+                        const AttentionState& state, const Attention& attention) {
+  const Dims s = q.shape();
+  Tensors in{Swapped(tape_, q), Swapped(tape_, k), Swapped(tape_, v)};
+  if (attention.dropout > 0) in.push_back(state.random);
+  Tensors out{Swapped(tape_, state.out),
+              tape_.ViewOf(state.lse, {s[0], s[1], s[2]}, state.lse.strides())};
+  tape_.Run(ops::kAttentionTiled, in, out, AttentionAttrsOf(attention));
 }
 
 // dq, dk, dv as views of [B, S, H, D] tensors from the tiled kernel; `delta` is [B, H, S].
 Aten::Tensors Aten::RunAttentionBackward(Backward& g, const Attention& attention,
-                                         const Tensors& gradients, const Tensor& delta,
-                                         bool flash) {
+                                         const Tensors& gradients, const Tensor& delta) {
   const Tensor& q = g.saved[1];
   const Dims rows{q.shape()[0], q.shape()[1], q.shape()[2]};
   const Tensor& lse = g.saved[3];
   Tensors in{Swapped(tape_, g.grads[0]), Swapped(tape_, q), Swapped(tape_, g.saved[0]),
              Swapped(tape_, g.saved[2]), Swapped(tape_, g.saved[4]),
              tape_.ViewOf(lse, rows, lse.strides())};
-  if (attention.dropout > 0) in.push_back(tape_.ViewOf(g.saved[5], {2}, {flash ? 1 : 0}));
+  if (attention.dropout > 0) in.push_back(g.saved[g.saved[5] ? 5 : 6]);
   Tensors out{gradients[0], gradients[1], gradients[2], delta};
   tape_.Run(ops::kAttentionTiledBackward, in, out, AttentionAttrsOf(attention));
   Tensors views;
@@ -119,6 +177,14 @@ Dims KernelShape(const Tensor& t) {
   return {t.shape()[0], t.shape()[2], t.shape()[1], t.shape()[3]};
 }
 
+// Gradients that nobody wants die with the node's code.
+void DropUnneeded(const Aten::Backward& g, Aten::Tensors& gradients, Aten::Tensors& views) {
+  for (int i = 0; i < 3; ++i) {
+    gradients[i] = {};
+    if (!g.needs(i)) views[i] = {};
+  }
+}
+
 }  // namespace
 
 // flash_api.cpp, mha_bwd: an fp32 accumulator of dq, the row sums, and K and V gradients of every
@@ -138,12 +204,13 @@ Aten::Tensors Aten::FlashBackward(Backward& g, const Attention& attention) {
     wide_v = Scratch(q.dtype(), wide);
   }
   Tensor delta = tape_.ViewOf(sums, {batch, heads, q.shape()[2]}, sums.strides());
-  Tensors views = RunAttentionBackward(g, attention, gradients, delta, true);
+  Tensors views = RunAttentionBackward(g, attention, gradients, delta);
   wide_v = {};
   wide_k = {};
   accumulator = {};
   delta = {};
   sums = {};
+  DropUnneeded(g, gradients, views);
   return views;
 }
 
@@ -165,11 +232,12 @@ Aten::Tensors Aten::EfficientBackward(Backward& g, const Attention& attention) {
   sums = {};
   product = {};
   Tensor workspace = Scratch(Dtype::kF32, {EfficientWorkspace(q)});
-  Tensors views = RunAttentionBackward(g, attention, gradients, delta, false);
+  Tensors views = RunAttentionBackward(g, attention, gradients, delta);
   delta = {};
   workspace = {};
   wide_v = {};
   wide_k = {};
+  DropUnneeded(g, gradients, views);
   return views;
 }
 

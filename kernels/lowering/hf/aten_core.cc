@@ -72,6 +72,7 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tens
                 needed = node.needed, category = category_,
                 body = std::move(body)](std::vector<Tensor> grads) {
                  const Category before = category_;
+                 const bool outer = std::exchange(in_backward_, true);
                  category_ = category;
                  Tensors out = RunBackward(grads, saved, needed, body);
                  for (size_t i = 0; i < out.size(); ++i) {
@@ -80,6 +81,7 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tens
                    out[i] = Validate(std::move(out[i]), metas[i].shape, metas[i].dtype);
                  }
                  category_ = before;
+                 in_backward_ = outer;
                  return out;
                });
 }
@@ -113,7 +115,6 @@ Aten::Tensors Aten::Unpack(const std::vector<SavedTensor>& saved) {
       }
       tape_.set_grad_enabled(grad_mode);
       recomputing_ = std::move(outer);
-      block.run_ = nullptr;
       block.done_ = true;
     }
     tensors.push_back(std::move(block.tensors_[s.index]));
@@ -121,8 +122,26 @@ Aten::Tensors Aten::Unpack(const std::vector<SavedTensor>& saved) {
   return tensors;
 }
 
+// Reduce.cuh, setReduceConfig: sums of columns over many rows are split over blocks, which leave
+// partial sums and count themselves in a semaphore for each block of columns.
+void Aten::ColumnSumScratch(const Tensor& x, const Dims& shape) {
+  const int64_t columns = ElementCount(shape), rows = x.elements() / columns / 4;
+  const bool of_columns = shape.rank() > 0 && shape.back() == columns &&
+                          x.shape().back() == columns && x.dense();
+  if (!of_columns || columns < 128 || rows < 256) return;
+  auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t column_blocks = ceil(columns, 128);
+  const int64_t blocks = std::min(
+      ceil(rows, 16), std::max(ceil(rows, 256), ceil(16 * gpu_.compute_units, column_blocks)));
+  Tensor partials = Scratch(Dtype::kF32, {columns * blocks * 128});
+  Tensor semaphores = Scratch(Dtype::kI32, {column_blocks});
+  semaphores = {};
+  partials = {};
+}
+
 Tensor Aten::SumTo(const Tensor& x, const Dims& shape) {
   Tensor sum = New(x.dtype(), shape);
+  ColumnSumScratch(x, shape);
   tape_.Run(ops::kAtenSum, {x}, {sum}, Attrs::Of(ops::AtenSumAttrs{}));
   return sum;
 }
@@ -199,7 +218,7 @@ Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool 
   };
   if (!reentrant) {
     auto outer = std::exchange(
-        dropping_, std::make_shared<Recomputation>([again, input] { again(input); }));
+        dropping_, std::make_shared<Recomputation>([input, again] { again(input); }));
     Tensor out = block(std::move(input));
     dropping_ = std::move(outer);
     return out;

@@ -207,13 +207,13 @@ Tensor Aten::To(Tensor a, Dtype dtype) {
   return out;
 }
 
-// native_dropout: one kernel writes the result and a mask of one byte an element.
+// native_dropout: one kernel writes a mask of one byte an element and the result.
 Tensor Aten::Dropout(Tensor a, double probability) {
   if (probability <= 0) return a;
   Node node = Record("NativeDropoutBackward0", {&a});
   const Dims strides = ResultStrides(a.shape(), a, nullptr);
-  Tensor out = NewStrided(a.dtype(), a.shape(), strides);
   Tensor mask = NewStrided(Dtype::kU8, a.shape(), strides);
+  Tensor out = NewStrided(a.dtype(), a.shape(), strides);
   const Attrs attrs = Attrs::Of(ops::AtenDropoutAttrs{probability, NextSeed()});
   tape_.Run(ops::kAtenDropout, {a}, {out, mask}, attrs);
   Save(node, mask);

@@ -8,6 +8,20 @@ const Attrs kPlain = Attrs::Of(ops::AtenBmmAttrs{});
 
 }  // namespace
 
+void Aten::Product(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& out) {
+  Tensor workspace;
+  Tensor& kept = kept_workspaces_[in_backward_ ? 1 : 0];
+  if (gpu_.workspace_bytes > 0 && !kept) {
+    workspace = tape_.Empty(Dtype::kU8, {gpu_.workspace_bytes}, Category::kWorkspace);
+    if (gpu_.keeps_workspace) kept = std::move(workspace);
+  }
+  if (bias) {
+    tape_.Run(ops::kAtenBmm, {a, b, bias}, {out}, kPlain);
+  } else {
+    tape_.Run(ops::kAtenBmm, {a, b}, {out}, kPlain);
+  }
+}
+
 // mm(x, weightᵀ). The gradient of the weight comes first, already in the weight's own layout
 // (FunctionsManual.cpp, mm_mat2_backward).
 Tensor Aten::Mm(Tensor x, Tensor weight_t) {
@@ -15,7 +29,7 @@ Tensor Aten::Mm(Tensor x, Tensor weight_t) {
   Save(node, node.needs(0) ? weight_t : Tensor{});
   Save(node, node.needs(1) ? x : Tensor{});
   Tensor out = New(x.dtype(), {x.shape()[0], weight_t.shape()[1]});
-  tape_.Run(ops::kAtenBmm, {x, weight_t}, {out}, kPlain);
+  Product(x, weight_t, {}, out);
   Finish(std::move(node), {&x, &weight_t}, out, [this](Backward& g) {
     const Tensor& grad = g.grads[0];
     Tensors grads(2);
@@ -34,7 +48,7 @@ Tensor Aten::WeightGradient(const Tensor& grad, const Tensor& x) {
   category_ = before;
   Tensor grad_t = tape_.ViewOf(grad, {out, grad.shape()[0]},
                                {grad.strides()[1], grad.strides()[0]});
-  tape_.Run(ops::kAtenBmm, {grad_t, x}, {dweight}, kPlain);
+  Product(grad_t, x, {}, dweight);
   return tape_.Alias(dweight, {in, out}, {1, in});
 }
 
@@ -42,7 +56,7 @@ Tensor Aten::InputGradient(const Tensor& grad, const Tensor& weight_t) {
   const int64_t in = weight_t.shape()[0], out = weight_t.shape()[1];
   Tensor dx = New(grad.dtype(), {grad.shape()[0], in});
   Tensor weight = tape_.ViewOf(weight_t, {out, in}, {weight_t.strides()[1], weight_t.strides()[0]});
-  tape_.Run(ops::kAtenBmm, {grad, weight}, {dx}, kPlain);
+  Product(grad, weight, {}, dx);
   return dx;
 }
 
@@ -51,7 +65,7 @@ Tensor Aten::Addmm(Tensor bias, Tensor x, Tensor weight) {
   Save(node, node.needs(2) ? x : Tensor{});
   Save(node, node.needs(1) ? weight : Tensor{});
   Tensor out = New(x.dtype(), {x.shape()[0], weight.shape()[1]});
-  tape_.Run(ops::kAtenBmm, {x, weight, bias}, {out}, kPlain);
+  Product(x, weight, bias, out);
   const bool row_major = weight.dense();
   Finish(std::move(node), {&bias, &x, &weight}, out, [this, row_major](Backward& g) {
     const Tensor& grad = g.grads[0];
@@ -73,7 +87,7 @@ Tensor Aten::ConvGradient(const Tensor& grad, const Tensor& x) {
   Tensor dweight = New(grad.dtype(), {in, out});
   category_ = before;
   Tensor x_t = tape_.ViewOf(x, {in, x.shape()[0]}, {x.strides()[1], x.strides()[0]});
-  tape_.Run(ops::kAtenBmm, {x_t, grad}, {dweight}, kPlain);
+  Product(x_t, grad, {}, dweight);
   return dweight;
 }
 
@@ -102,7 +116,7 @@ Tensor Aten::Linear(Tensor x, const Tensor& weight, const Tensor& bias) {
   Tensor out;
   if (bias && rank == 2) {
     out = Addmm(cast_bias, input, Transpose(cast_weight, 0, 1));
-  } else if (bias && input.dense()) {
+  } else if (bias && IsContiguous(input)) {
     Tensor flat = View(input, {rows, in});
     out = View(Addmm(cast_bias, std::move(flat), Transpose(cast_weight, 0, 1)), shape);
   } else {
@@ -126,7 +140,7 @@ Tensor Aten::Bmm(Tensor a, Tensor b) {
   Save(node, node.needs(0) ? b : Tensor{});
   Save(node, node.needs(1) ? a : Tensor{});
   Tensor out = New(a.dtype(), {a.shape()[0], a.shape()[1], b.shape()[2]});
-  tape_.Run(ops::kAtenBmm, {a, b}, {out}, kPlain);
+  Product(a, b, {}, out);
   Finish(std::move(node), {&a, &b}, out, [this](Backward& g) {
     const Tensor& grad = g.grads[0];
     auto transposed = [this](const Tensor& t) {
@@ -137,12 +151,12 @@ Tensor Aten::Bmm(Tensor a, Tensor b) {
     if (g.needs(1)) {
       const Tensor& self = g.saved[1];
       grads[1] = New(grad.dtype(), {self.shape()[0], self.shape()[2], grad.shape()[2]});
-      tape_.Run(ops::kAtenBmm, {transposed(self), grad}, {grads[1]}, kPlain);
+      Product(transposed(self), grad, {}, grads[1]);
     }
     if (g.needs(0)) {
       const Tensor& other = g.saved[0];
       grads[0] = New(grad.dtype(), {grad.shape()[0], grad.shape()[1], other.shape()[1]});
-      tape_.Run(ops::kAtenBmm, {grad, transposed(other)}, {grads[0]}, kPlain);
+      Product(grad, transposed(other), {}, grads[0]);
     }
     return grads;
   });

@@ -113,15 +113,17 @@ Tensor Aten::LayerNorm(Tensor x, Tensor weight, Tensor bias, double eps) {
 
 namespace {
 
-// EmbeddingBackwardKernel.cu: over 3,072 indices it sorts them and sums by segments; the sizes of
-// CUB's own scratch are left out (a few KiB).
+// EmbeddingBackwardKernel.cu: over 3,072 indices it sorts them and sums by segments. The sizes
+// of CUB's own scratch fit recordings of 3,200 to 32,768 indices.
 struct EmbeddingSort {
-  int64_t indices, segments, partial_segments;
+  int64_t indices, segments, partial_segments, sort_bytes, scan_bytes;
 
   EmbeddingSort(int64_t count, int64_t vocab)
       : indices(count),
         segments(std::min(count, vocab)),
-        partial_segments(count / 10 + segments) {}
+        partial_segments(count / 10 + segments),
+        sort_bytes(2 * ((8 * count + 255) / 256 * 256) + 4607 + 1024 * ((count + 3839) / 3840)),
+        scan_bytes(count > 16384 ? 1535 : 1279) {}
 };
 
 }  // namespace
@@ -147,6 +149,7 @@ Tensor Aten::Embedding(Tensor ids, Tensor weight) {
       scratch.push_back(Scratch(Dtype::kI64, {sizes.indices}));
       scratch.push_back(Scratch(Dtype::kI64, {sizes.indices}));
       Tensor range = Scratch(Dtype::kI64, {sizes.indices});
+      Scratch(Dtype::kU8, {sizes.sort_bytes});
     }
     category_ = Category::kGradients;
     Tensor dweight = Full(grad.dtype(), from, 0);
@@ -154,9 +157,13 @@ Tensor Aten::Embedding(Tensor ids, Tensor weight) {
     if (sorts) {
       scratch.push_back(Scratch(Dtype::kI64, {sizes.indices}));
       scratch.push_back(Scratch(Dtype::kI64, {1}));
-      { Tensor offsets = Scratch(Dtype::kI64, {sizes.indices}); }
+      {
+        Tensor offsets = Scratch(Dtype::kI64, {sizes.indices});
+        Scratch(Dtype::kU8, {sizes.scan_bytes});
+      }
       scratch.push_back(Scratch(Dtype::kI64, {sizes.segments}));
       scratch.push_back(Scratch(Dtype::kI64, {sizes.segments}));
+      Scratch(Dtype::kU8, {sizes.scan_bytes});
       scratch.push_back(Scratch(Dtype::kI64, {1}));
       scratch.push_back(Scratch(Dtype::kI64, {sizes.partial_segments}));
       scratch.push_back(Scratch(Dtype::kF32, {sizes.partial_segments, width}));

@@ -33,6 +33,16 @@ std::optional<Dims> ViewStrides(const Dims& shape, const Dims& strides, const Di
   return result;
 }
 
+bool IsContiguous(const Tensor& x) {
+  int64_t expected = 1;
+  for (size_t d = x.shape().rank(); d-- > 0;) {
+    if (x.shape()[d] == 1) continue;
+    if (x.strides()[d] != expected) return false;
+    expected *= x.shape()[d];
+  }
+  return true;
+}
+
 Dims BroadcastShape(const Dims& a, const Dims& b) {
   const Dims& longer = a.rank() >= b.rank() ? a : b;
   const Dims& shorter = a.rank() >= b.rank() ? b : a;
@@ -112,7 +122,7 @@ Tensor Aten::Clone(Tensor x) {
   return out;
 }
 
-Tensor Aten::Contiguous(Tensor x) { return x.dense() ? x : Clone(std::move(x)); }
+Tensor Aten::Contiguous(Tensor x) { return IsContiguous(x) ? x : Clone(std::move(x)); }
 
 Tensor Aten::ReshapeNoGrad(const Tensor& x, const Dims& shape) {
   if (auto strides = ViewStrides(x.shape(), x.strides(), shape)) {

@@ -89,16 +89,21 @@ Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
 // peft/tuners/lora/layer.py, Linear.forward.
 Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
   Tensor result = ApplyBase(aten, module, x);
-  if (!module.lora_a) return result;
+  if (!module.lora_a) {
+    x = {};
+    return result;
+  }
   const Dtype dtype = result.dtype();
-  x = aten.To(x, Dtype::kF32);
-  Tensor low = aten.Linear(aten.Dropout(x, module.lora_dropout), module.lora_a);
+  Tensor wide = aten.To(x, Dtype::kF32);  // the caller's tuple of arguments holds x itself
+  Tensor low = aten.Linear(aten.Dropout(wide, module.lora_dropout), module.lora_a);
   Tensor high = aten.Linear(std::move(low), module.lora_b);
   Tensor scaled = aten.MulScalar(std::move(high), module.lora_scaling);
   Tensor sum = aten.Add(result, std::move(scaled));
   result = std::move(sum);
   Tensor cast = aten.To(result, dtype);
   result = std::move(cast);
+  wide = {};
+  x = {};
   return result;
 }
 
