@@ -3,7 +3,10 @@
 #include <CivetServer.h>
 #include <absl/strings/str_cat.h>
 
+#include <atomic>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -117,6 +120,20 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
   return server;
 }
 
-HttpServer::~HttpServer() = default;
+// CivetWeb's listener looks at its stop flag every 2 s or when somebody connects: we connect.
+HttpServer::~HttpServer() {
+  std::atomic<bool> stopped = false;
+  std::thread caller([&] {
+    while (!stopped) {
+      if (mg_connection* c = mg_connect_client("127.0.0.1", port_, 0, nullptr, 0)) {
+        mg_close_connection(c);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  server_.reset();
+  stopped = true;
+  caller.join();
+}
 
 }  // namespace hbmtune::daemon

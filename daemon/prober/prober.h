@@ -25,7 +25,7 @@ struct ProbeTask {
   int64_t memory_bytes = 0;
   int64_t seed = 0;
   int64_t warmup_steps = 1;
-  int64_t min_steps = 2;
+  int64_t min_steps = 1;  // with the warm-up two: the second one has the optimizer's state
   int64_t max_steps = 20;
   double step_budget_seconds = 1;
   absl::Duration deadline = absl::Minutes(5);

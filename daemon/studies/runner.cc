@@ -151,8 +151,9 @@ ProbeTask StudyRunner::TaskFor(const TrialRecord& trial) const {
   // A trial times steps for about a fortieth of the budget: tens of trials fit into it.
   const double budget = study.spec.budget_seconds;
   task.step_budget_seconds = std::clamp(budget / 40, 0.2, 10.0);
+  // The last trial may overrun the budget by a quarter rather than be cut off for nothing.
   const double left = budget - study.progress.elapsed_seconds;
-  task.deadline = absl::Seconds(std::clamp(left, 10.0, 3600.0));
+  task.deadline = absl::Seconds(std::clamp(left, std::max(10.0, budget / 4), 3600.0));
   return task;
 }
 

@@ -1,0 +1,210 @@
+#include "daemon/prober/prober.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "daemon/base/lock_file.h"
+#include "daemon/prober/event_reader.h"
+#include "tests/support/temp_dir.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The ladder, ten times as steep.
+StopLadder::Times QuickStop() {
+  return {absl::Milliseconds(300), absl::Seconds(1), absl::Seconds(3)};
+}
+
+class ProberTest : public ::testing::Test {
+ protected:
+  Prober MakeProber(const std::string& path = FAKE_PROBE) {
+    return Prober({path, dir_.path(), dir_.path() + "/journal", QuickStop()}, clock_, log_);
+  }
+  ProbeTask Task(const std::string& behaviour, int64_t micro_batch = 4) {
+    ProbeTask task;
+    task.trial = "studies/1/trials/1";
+    task.workload.model.name = behaviour;
+    task.config.micro_batch = micro_batch;
+    task.device = "host";
+    task.memory_bytes = 20'000;
+    task.deadline = absl::Seconds(20);
+    return task;
+  }
+  Measurement Run(const ProbeTask& task) {
+    auto measurement = MakeProber().Run(task, cancellation_, observer_);
+    EXPECT_TRUE(measurement.ok()) << measurement.status();
+    return measurement.value_or(Measurement{});
+  }
+  std::string Journal() {
+    std::ostringstream text;
+    text << std::ifstream(dir_.path() + "/journal").rdbuf();
+    return text.str();
+  }
+
+  testing::TempDir dir_;
+  SystemClock clock_;
+  Log log_{LogFormat::kLogfmt, LogLevel::kError, ""};
+  Cancellation cancellation_;
+  ProbeObserver observer_;
+};
+
+TEST_F(ProberTest, BringsBackWhatTheProbeMeasured) {
+  int64_t pid = 0;
+  std::vector<int64_t> steps;
+  observer_.started = [&](int64_t started) { pid = started; };
+  observer_.step = [&](const ProbeStep& step) { steps.push_back(step.index); };
+  Measurement measurement = Run(Task("plain"));
+  EXPECT_EQ(measurement.outcome, Outcome::kOk);
+  EXPECT_EQ(measurement.peak_allocated_bytes, 4000);
+  ASSERT_EQ(measurement.breakdown.size(), 1U);
+  EXPECT_EQ(measurement.breakdown[0].category, Category::kActivations);
+  EXPECT_THAT(steps, ::testing::ElementsAre(0, 1, 2));
+  EXPECT_EQ(Journal(), "started studies/1/trials/1 " + std::to_string(pid) +
+                           "\nfinished studies/1/trials/1 OK\n");
+}
+
+TEST_F(ProberTest, KeepsWhereMemoryRanOut) {
+  Measurement measurement = Run(Task("plain", 21));
+  EXPECT_EQ(measurement.outcome, Outcome::kOutOfMemory);
+  EXPECT_EQ(measurement.phase, "backward");
+  EXPECT_EQ(measurement.op, "linear");
+  EXPECT_EQ(measurement.requested_bytes, 20'000);
+}
+
+TEST_F(ProberTest, TellsHowAProbeCrashed) {
+  Measurement measurement = Run(Task("crash"));
+  EXPECT_EQ(measurement.outcome, Outcome::kCrashed);
+  EXPECT_THAT(measurement.message, HasSubstr("signal 6 (Aborted) after step 0"));
+  EXPECT_THAT(measurement.message, HasSubstr("its last words: assertion failed: last words"));
+}
+
+TEST_F(ProberTest, CallsAnExitWithoutResultACrash) {
+  Measurement measurement = Run(Task("mute"));
+  EXPECT_EQ(measurement.outcome, Outcome::kCrashed);
+  EXPECT_THAT(measurement.message, HasSubstr("exit status 3 before its first step"));
+}
+
+TEST_F(ProberTest, StopsAProbeThatTalksNonsense) {
+  Measurement measurement = Run(Task("garbage"));
+  EXPECT_EQ(measurement.outcome, Outcome::kCrashed);
+  EXPECT_THAT(measurement.message, HasSubstr("no event"));
+}
+
+TEST_F(ProberTest, StopsAtTheDeadline) {
+  ProbeTask task = Task("slow");
+  task.deadline = absl::Milliseconds(300);
+  Measurement measurement = Run(task);
+  EXPECT_EQ(measurement.outcome, Outcome::kTimeout);
+  EXPECT_THAT(measurement.message, HasSubstr("deadline of 300ms"));
+  EXPECT_THAT(Journal(), HasSubstr("finished studies/1/trials/1 CANCELLED"));
+}
+
+TEST_F(ProberTest, CancelsByTheProtocolFirst) {
+  bool first = true;
+  observer_.step = [&](const ProbeStep&) {
+    if (first) cancellation_.Cancel();
+    first = false;
+  };
+  Measurement measurement = Run(Task("slow"));
+  EXPECT_EQ(measurement.outcome, Outcome::kCancelled);
+  EXPECT_THAT(Journal(), HasSubstr("finished studies/1/trials/1 CANCELLED"));
+}
+
+TEST_F(ProberTest, KillsAProbeThatDoesNotListen) {
+  ProbeTask task = Task("deaf");
+  task.deadline = absl::Milliseconds(200);
+  const absl::Time start = absl::Now();
+  int64_t pid = 0;
+  observer_.started = [&](int64_t started) { pid = started; };
+  Measurement measurement = Run(task);
+  EXPECT_EQ(measurement.outcome, Outcome::kTimeout);
+  EXPECT_GE(absl::Now() - start, absl::Seconds(1));  // not before SIGKILL's turn
+  EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), -1);
+}
+
+TEST_F(ProberTest, DoesNotWaitForAProbeThatLingers) {
+  Measurement measurement = Run(Task("linger"));
+  EXPECT_EQ(measurement.outcome, Outcome::kOk);
+}
+
+TEST_F(ProberTest, SaysThatTheProgramCannotBeStarted) {
+  auto measurement =
+      MakeProber("/no/such/probe").Run(Task("plain"), cancellation_, observer_);
+  EXPECT_TRUE(absl::IsUnavailable(measurement.status())) << measurement.status();
+  EXPECT_THAT(std::string(measurement.status().message()), HasSubstr("/no/such/probe"));
+}
+
+TEST_F(ProberTest, LeavesADeviceAloneThatAnotherProcessHolds) {
+  auto held = LockFile::Acquire(dir_.path() + "/host.lock");
+  ASSERT_TRUE(held.ok());
+  auto measurement = MakeProber().Run(Task("plain"), cancellation_, observer_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(measurement.status())) << measurement.status();
+  EXPECT_THAT(std::string(measurement.status().message()),
+              HasSubstr("held by process " + std::to_string(getpid())));
+  EXPECT_EQ(Journal(), "");
+}
+
+// A daemon that died leaves its probe behind; here a child that starts one and is killed.
+TEST_F(ProberTest, StopsTheProbeThatADeadDaemonLeft) {
+  const pid_t daemon = fork();
+  if (daemon == 0) {
+    observer_.started = [](int64_t) { kill(getpid(), SIGKILL); };
+    auto ignored = MakeProber().Run(Task("deaf"), cancellation_, observer_);
+    _exit(ignored.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(daemon, &status, 0), daemon);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  Measurement measurement = Run(Task("plain"));
+  EXPECT_EQ(measurement.outcome, Outcome::kOk) << measurement.message;
+}
+
+TEST(StopLadder, TakesEachStepOnceAndInTime) {
+  StopLadder ladder;
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_EQ(ladder.Next(), absl::InfiniteFuture());
+  ladder.Start(start);
+  EXPECT_EQ(ladder.Due(start), StopLadder::Action::kInterrupt);
+  EXPECT_EQ(ladder.Due(start + absl::Seconds(2.9)), std::nullopt);
+  EXPECT_EQ(ladder.Due(start + absl::Seconds(3)), StopLadder::Action::kTerminate);
+  ladder.Start(start + absl::Seconds(5));  // changes nothing
+  EXPECT_EQ(ladder.Next(), start + absl::Seconds(10));
+  EXPECT_EQ(ladder.Due(start + absl::Seconds(20)), StopLadder::Action::kKill);
+  EXPECT_EQ(ladder.Due(start + absl::Seconds(20)), StopLadder::Action::kGiveUp);
+  EXPECT_EQ(ladder.Due(start + absl::Hours(1)), std::nullopt);
+}
+
+TEST(EventReader, TakesEventsInAnyPieces) {
+  v1::ProbeEvent event;
+  event.mutable_step()->set_index(300);
+  const std::string body = event.SerializeAsString();
+  const std::string bytes = std::string(1, static_cast<char>(body.size())) + body;
+  EventReader reader;
+  int seen = 0;
+  for (char byte : bytes + bytes) {
+    reader.Append(std::string(1, byte));
+    auto next = reader.Next();
+    ASSERT_TRUE(next.ok());
+    if (next->has_value()) {
+      ++seen;
+      EXPECT_EQ((*next)->step().index(), 300);
+    }
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+TEST(EventReader, RefusesAnEventOfGigabytes) {
+  EventReader reader;
+  reader.Append("\xff\xff\xff\xff\x07");
+  EXPECT_FALSE(reader.Next().ok());
+}
+
+}  // namespace
+}  // namespace hbmtune::daemon

@@ -1,0 +1,146 @@
+// Speaks the probe protocol without training anything. What it does is the model's name:
+//   crash     dies of SIGABRT after one step, with last words on stderr
+//   mute      exits with status 3 without a result
+//   garbage   writes what is no event
+//   deaf      ignores SIGINT, SIGTERM and the end of its input
+//   slow      steps of 50 ms until it is told to stop
+//   linger    reports its result, then sleeps on
+// and anything else: a device that holds 20 micro-batches in its memory and takes 1 ms for each.
+
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/util/delimited_message_util.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "hbmtune/v1/probe.pb.h"
+
+namespace {
+
+using hbmtune::v1::ProbeEvent;
+using hbmtune::v1::ProbeRequest;
+
+constexpr int64_t kMicroBatchesThatFit = 20;
+
+volatile sig_atomic_t interrupted = 0;
+
+void Send(const ProbeEvent& event) {
+  std::string text;
+  google::protobuf::io::StringOutputStream stream(&text);
+  google::protobuf::util::SerializeDelimitedToZeroCopyStream(event, &stream);
+  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(1);
+}
+
+void Append(const std::string& path, const std::string& line) {
+  if (path.empty()) return;
+  int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
+  if (write(fd, line.data(), line.size()) < 0) _exit(1);
+  close(fd);
+}
+
+// Sleeps; true if told to stop meanwhile.
+bool ToldToStop(int milliseconds) {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  if (poll(&input, 1, milliseconds) != 0) return true;  // end of file, or a signal
+  return interrupted != 0;
+}
+
+void SendStep(int64_t index, double seconds) {
+  ProbeEvent event;
+  event.mutable_step()->set_index(index);
+  event.mutable_step()->set_seconds(seconds);
+  event.mutable_step()->set_loss(2.0 / static_cast<double>(index + 1));
+  Send(event);
+}
+
+int Finish(const ProbeRequest& request, ProbeEvent& event) {
+  const auto outcome = event.finished().measurement().outcome();
+  const std::string name = hbmtune::v1::Outcome_Name(outcome).substr(8);  // without OUTCOME_
+  Append(request.journal_path(), "finished " + request.trial() + " " + name + "\n");
+  Send(event);
+  return 0;
+}
+
+int RunSteps(const ProbeRequest& request, bool endless) {
+  const int64_t micro_batch = request.train_config().micro_batch();
+  const double seconds = endless ? 0.05 : 0.001 * static_cast<double>(micro_batch);
+  ProbeEvent end;
+  auto& measurement = *end.mutable_finished()->mutable_measurement();
+  measurement.set_capacity_bytes(request.memory_bytes());
+  if (micro_batch > kMicroBatchesThatFit) {
+    measurement.set_outcome(hbmtune::v1::OUTCOME_OUT_OF_MEMORY);
+    measurement.set_message("out of memory in backward, linear");
+    measurement.set_requested_bytes(request.memory_bytes());
+    measurement.set_phase("backward");
+    measurement.set_op("linear");
+    return Finish(request, end);
+  }
+  for (int64_t step = 0; endless || step < 3; ++step) {
+    if (ToldToStop(static_cast<int>(seconds * 1000))) {
+      measurement.set_outcome(hbmtune::v1::OUTCOME_CANCELLED);
+      return Finish(request, end);
+    }
+    SendStep(step, seconds);
+  }
+  const int64_t peak = request.memory_bytes() / kMicroBatchesThatFit * micro_batch;
+  measurement.set_outcome(hbmtune::v1::OUTCOME_OK);
+  measurement.set_steps(2);
+  measurement.set_step_seconds(seconds);
+  measurement.set_tokens_per_second(1000.0 + static_cast<double>(micro_batch));
+  measurement.set_peak_allocated_bytes(peak);
+  measurement.set_peak_reserved_bytes(peak);
+  measurement.set_peak_used_bytes(peak);
+  auto& owner = *measurement.add_breakdown();
+  owner.set_category(hbmtune::v1::CATEGORY_ACTIVATIONS);
+  owner.set_bytes(peak);
+  return Finish(request, end);
+}
+
+int Misbehave(const std::string& how) {
+  if (how == "garbage") {
+    std::cout << "\xff\xff\xff\xff\xff\xff\xff\xff" << std::flush;
+    pause();
+  }
+  if (how == "mute") return 3;
+  if (how == "deaf") {
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    for (;;) sleep(1);
+  }
+  SendStep(0, 0.01);
+  std::cerr << "first words\nassertion failed: last words" << std::endl;
+  abort();
+}
+
+}  // namespace
+
+int main() {
+  ProbeRequest request;
+  {
+    google::protobuf::io::FileInputStream input(STDIN_FILENO, 1 << 16);
+    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&request, &input, nullptr)) {
+      return 1;
+    }
+  }
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  Append(request.journal_path(),
+         "started " + request.trial() + " " + std::to_string(getpid()) + "\n");
+  ProbeEvent started;
+  started.mutable_started()->set_pid(getpid());
+  Send(started);
+  const std::string& how = request.workload().model().name();
+  if (how == "crash" || how == "mute" || how == "garbage" || how == "deaf") return Misbehave(how);
+  int status = RunSteps(request, how == "slow");
+  if (how == "linger") {
+    for (;;) pause();
+  }
+  return status;
+}
