@@ -20,7 +20,7 @@ void CheckForward(const OpArgs& args) {
   const Check check("attention_materialised", args, {"q", "k", "v", "key?"},
                     {"o", "probabilities"});
   CheckHeads(check, check.in(0), check.in(1), check.in(2));
-  CheckDropoutKey(check, args, 3);
+  CheckAttentionAttrs(check, args, 3);
   check.Floating(check.out(0)).SameShape(check.out(0), check.in(0)).LastStrideOne(check.out(0));
   CheckScores(check, check.out(1), check.in(0));
 }
@@ -31,7 +31,7 @@ void CheckBackward(const OpArgs& args) {
                     {"dq", "dk", "dv", "dscores"});
   CheckHeads(check, check.in(1), check.in(2), check.in(3));
   CheckHeadGradients(check, args, 1);
-  CheckDropoutKey(check, args, 5);
+  CheckAttentionAttrs(check, args, 5);
   check.Floating(check.in(0)).SameShape(check.in(0), check.in(1)).LastStrideOne(check.in(0));
   CheckScores(check, check.in(4), check.in(1));
   CheckScores(check, check.out(3), check.in(1));
@@ -86,12 +86,10 @@ Matrix Dropped(const Matrix& saved, const std::optional<DropoutMask>& mask, int6
 // Row s of the scores becomes probabilities; 0 where masked.
 template <class C>
 void SoftmaxRow(const AttentionShape& shape, int64_t s, C* row) {
-  const KeyRange seen = shape.Keys(s);
-  const int64_t n = seen.end - seen.begin;
+  const KeyRange range = MaskRow(row, shape.Keys(s), 0, shape.length);
+  const int64_t n = range.end - range.begin;
   const C scale = static_cast<C>(shape.attrs.scale);
-  std::fill(row, row + seen.begin, C(0));
-  std::fill(row + seen.end, row + shape.length, C(0));
-  C* part = row + seen.begin;
+  C* part = row + range.begin;
   const C sum = ExpRow(part, scale, scale * MaxRow(part, n), part, n);
   ScaleRow(part, C(1) / sum, part, n);
 }

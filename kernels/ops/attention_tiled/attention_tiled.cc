@@ -17,7 +17,7 @@ void CheckRowStatistic(const Check& check, const TensorArg& statistic, const Ten
 void CheckForward(const OpArgs& args) {
   const Check check("attention_tiled", args, {"q", "k", "v", "key?"}, {"o", "lse"});
   CheckHeads(check, check.in(0), check.in(1), check.in(2));
-  CheckDropoutKey(check, args, 3);
+  CheckAttentionAttrs(check, args, 3);
   check.Floating(check.out(0)).SameShape(check.out(0), check.in(0)).LastStrideOne(check.out(0));
   CheckRowStatistic(check, check.out(1), check.in(0));
 }
@@ -27,7 +27,7 @@ void CheckBackward(const OpArgs& args) {
                     {"dq", "dk", "dv", "delta"});
   CheckHeads(check, check.in(1), check.in(2), check.in(3));
   CheckHeadGradients(check, args, 1);
-  CheckDropoutKey(check, args, 6);
+  CheckAttentionAttrs(check, args, 6);
   for (size_t i : {0, 4}) {
     check.Floating(check.in(i)).SameShape(check.in(i), check.in(1)).LastStrideOne(check.in(i));
   }

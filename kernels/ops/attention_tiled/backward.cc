@@ -16,6 +16,7 @@ constexpr int kSlotMask = 14;
 constexpr int kSlotDq = 15;
 constexpr int kSlotDk = 16;
 constexpr int kSlotDv = 17;
+constexpr int kSlotNarrow = 18;
 
 // ds = p · (dp − delta), into dp.
 template <class C>
@@ -102,12 +103,15 @@ class KeyValueHead {
     MultiplyOnThisThread(
         {.a = grad, .b = Transpose(v), .c = dp, .m = rows, .n = n, .k = width});
     for (int64_t r = 0; r < rows; ++r) SoftmaxGradient(h, s + r, r, key, n);
-    MultiplyOnThisThread({.a = Transpose(p), .b = grad, .c = Scratch(dv_ + key * width, width),
-                          .m = n, .n = width, .k = rows, .beta = 1});
+    C* narrow = ThreadScratch<C>(kSlotNarrow, kQueryBlock * kKeyBlock);
+    MultiplyOnThisThread({.a = Transpose(TileOperand(p_, rows, n, q.dtype, narrow)), .b = grad,
+                          .c = Scratch(dv_ + key * width, width), .m = n, .n = width, .k = rows,
+                          .beta = 1});
     const double scale = shape_.attrs.scale;
-    MultiplyOnThisThread({.a = Transpose(dp), .b = q, .c = Scratch(dk_ + key * width, width),
+    const Matrix ds = TileOperand(dp_, rows, n, q.dtype, narrow);
+    MultiplyOnThisThread({.a = Transpose(ds), .b = q, .c = Scratch(dk_ + key * width, width),
                           .m = n, .n = width, .k = rows, .alpha = scale, .beta = 1});
-    MultiplyOnThisThread({.a = dp, .b = k, .c = Scratch(dq_, width), .m = rows, .n = width,
+    MultiplyOnThisThread({.a = ds, .b = k, .c = Scratch(dq_, width), .m = rows, .n = width,
                           .k = n, .alpha = scale, .beta = 1});
   }
 
@@ -115,22 +119,17 @@ class KeyValueHead {
   // the scaled scores; both 0 where masked.
   void SoftmaxGradient(int64_t h, int64_t s, int64_t r, int64_t key, int64_t n) {
     C *p = p_ + r * n, *dp = dp_ + r * n;
-    const KeyRange seen = shape_.Keys(s);
-    const int64_t first = std::clamp<int64_t>(seen.begin - key, 0, n);
-    const int64_t last = std::clamp<int64_t>(seen.end - key, first, n);
-    for (C* row : {p, dp}) {
-      std::fill_n(row, first, C(0));
-      std::fill_n(row + last, n - last, C(0));
-    }
     const C lse = *RowStatistic(args_.in[5], h, s);
     const C delta = *RowStatistic(args_.out[3], h, s);
-    ExpRow(p + first, static_cast<C>(shape_.attrs.scale), lse, p + first, last - first);
-    if (!mask_) return ScoreGradient(p + first, delta, dp + first, last - first);
+    const KeyRange range = MaskRow(p, shape_.Keys(s), key, n);
+    C* part = p + range.begin;
+    ExpRow(part, static_cast<C>(shape_.attrs.scale), lse, part, range.end - range.begin);
+    if (!mask_) return ScoreGradient(p, delta, dp, n);
     C* multipliers = ThreadScratch<C>(kSlotMask, kKeyBlock);
     FillDropoutMultipliers(*mask_, static_cast<uint64_t>(shape_.ScoreIndex(b_, h, s) + key),
                            multipliers, n);
     MultiplyRow(dp, multipliers, dp, n);
-    ScoreGradient(p + first, delta, dp + first, last - first);
+    ScoreGradient(p, delta, dp, n);
     MultiplyRow(p, multipliers, p, n);
   }
 

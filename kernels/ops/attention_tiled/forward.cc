@@ -14,6 +14,7 @@ namespace {
 constexpr int kSlotScores = 12;
 constexpr int kSlotOutput = 13;
 constexpr int kSlotMask = 14;
+constexpr int kSlotNarrow = 15;
 
 // One block of queries of one head, against its keys tile by tile. Over the tiles seen so far,
 // largest[s] is the running maximum of a row's scaled scores, sum[s] its Σ e^(score − largest),
@@ -25,6 +26,7 @@ class QueryBlock {
       : args_(args), shape_(shape), mask_(AttentionDropout(args, 3)), b_(b), h_(h),
         begin_(begin), rows_(std::min(kQueryBlock, shape.length - begin)),
         scores_(ThreadScratch<C>(kSlotScores, kQueryBlock * kKeyBlock)),
+        narrow_(ThreadScratch<C>(kSlotNarrow, kQueryBlock * kKeyBlock)),
         output_(ThreadScratch<C>(kSlotOutput, kQueryBlock * shape.head_dim)) {
     std::fill_n(largest_, rows_, -std::numeric_limits<C>::infinity());
     std::fill_n(sum_, rows_, C(0));
@@ -48,7 +50,8 @@ class QueryBlock {
                           .b = Transpose(HeadRows(args_.in[1], b_, kv_head, key)),
                           .c = scores, .m = rows_, .n = n, .k = shape_.head_dim});
     for (int64_t r = 0; r < rows_; ++r) Softmax(r, key, n);
-    MultiplyOnThisThread({.a = scores, .b = HeadRows(args_.in[2], b_, kv_head, key),
+    const Matrix p = TileOperand(scores_, rows_, n, args_.in[0].dtype, narrow_);
+    MultiplyOnThisThread({.a = p, .b = HeadRows(args_.in[2], b_, kv_head, key),
                           .c = {output_, dtype, shape_.head_dim, 1}, .m = rows_,
                           .n = shape_.head_dim, .k = n, .beta = 1});
   }
@@ -57,23 +60,23 @@ class QueryBlock {
   // before.
   void Softmax(int64_t r, int64_t key, int64_t n) {
     C* row = scores_ + r * n;
-    const KeyRange seen = shape_.Keys(begin_ + r);
-    const int64_t first = std::clamp<int64_t>(seen.begin - key, 0, n);
-    const int64_t last = std::clamp<int64_t>(seen.end - key, first, n);
-    std::fill_n(row, first, C(0));
-    std::fill_n(row + last, n - last, C(0));
-    if (first == last) return;
+    const KeyRange range = MaskRow(row, shape_.Keys(begin_ + r), key, n);
+    if (range.begin == range.end) return;
+    C* part = row + range.begin;
+    const int64_t count = range.end - range.begin;
     const C scale = static_cast<C>(shape_.attrs.scale);
-    const C largest = std::max(largest_[r], scale * MaxRow(row + first, last - first));
-    const C correction = std::exp(largest_[r] - largest);
-    if (correction != C(1)) {
-      C* output = output_ + r * shape_.head_dim;
-      ScaleRow(output, correction, output, shape_.head_dim);
-    }
-    sum_[r] = sum_[r] * correction +
-              ExpRow(row + first, scale, largest, row + first, last - first);
-    largest_[r] = largest;
+    const C largest = scale * MaxRow(part, count);
+    if (largest > largest_[r]) Rescale(r, largest);
+    sum_[r] += ExpRow(part, scale, largest_[r], part, count);
     if (mask_) Drop(row, shape_.ScoreIndex(b_, h_, begin_ + r) + key, n);
+  }
+
+  void Rescale(int64_t r, C largest) {
+    const C correction = std::exp(largest_[r] - largest);  // 0 before the first tile
+    C* output = output_ + r * shape_.head_dim;
+    if (correction > 0) ScaleRow(output, correction, output, shape_.head_dim);
+    sum_[r] *= correction;
+    largest_[r] = largest;
   }
 
   void Drop(C* row, int64_t index, int64_t n) {
@@ -101,6 +104,7 @@ class QueryBlock {
   const std::optional<DropoutMask> mask_;
   const int64_t b_, h_, begin_, rows_;
   C* const scores_;
+  C* const narrow_;
   C* const output_;
   C largest_[kQueryBlock];
   C sum_[kQueryBlock];

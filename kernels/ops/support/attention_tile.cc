@@ -22,8 +22,10 @@ void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index) 
   }
 }
 
-void CheckDropoutKey(const Check& check, const OpArgs& args, size_t key_index) {
-  const double dropout = args.attrs.As<AttentionAttrs>().dropout;
+void CheckAttentionAttrs(const Check& check, const OpArgs& args, size_t key_index) {
+  const auto [scale, causal, window, dropout, site] = args.attrs.As<AttentionAttrs>();
+  check.That(scale > 0, "scale " + std::to_string(scale) + " is not positive");
+  check.That(window >= 0, "window " + std::to_string(window) + " is negative");
   check.That(dropout >= 0 && dropout < 1,
              "dropout " + std::to_string(dropout) + " is not in [0, 1)");
   if (dropout == 0) return;

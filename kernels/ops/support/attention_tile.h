@@ -2,21 +2,24 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "kernels/ops/support/attention.h"
 #include "kernels/ops/support/check.h"
 #include "kernels/ops/support/gemm.h"
 #include "kernels/ops/support/philox.h"
+#include "kernels/ops/support/rows.h"
 
 // What the attention rooms share: the geometry of one call, its mask and its dropout.
 namespace hbmtune::ops {
 
 // q, k and v fit each other: [B, S, H, D] and [B, S, Hkv, D] with H a multiple of Hkv.
 void CheckHeads(const Check& check, const TensorArg& q, const TensorArg& k, const TensorArg& v);
-// dq, dk, dv are like q, k, v; `key` is there if the call has dropout.
+// Throws unless 0 ≤ dropout < 1 with its key, and scale > 0.
+void CheckAttentionAttrs(const Check& check, const OpArgs& args, size_t key_index);
+// dq, dk, dv are like q, k, v.
 void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index);
-void CheckDropoutKey(const Check& check, const OpArgs& args, size_t key_index);
 
 // Work of `products` matrix products of the size of the scores: 2·B·H·S²·D each, half of it if
 // causal, less with a window.
@@ -59,6 +62,39 @@ inline Matrix HeadRows(const TensorArg& tensor, int64_t b, int64_t h, int64_t s)
 
 inline Matrix Transpose(const Matrix& matrix) {
   return {matrix.data, matrix.dtype, matrix.column_stride, matrix.row_stride};
+}
+
+// A row of scores before its softmax, columns [key, key + n) of which `seen` are not masked: those
+// that count become a range that begins and ends at a whole vector (16 columns) where the row
+// allows it, masked columns in it −∞ and those outside 0. Without that, half of the softmax's time
+// went into the odd elements at the ends of causal rows.
+template <class C>
+KeyRange MaskRow(C* row, const KeyRange& seen, int64_t key, int64_t n) {
+  constexpr int64_t kVector = 16;
+  const int64_t first = std::clamp<int64_t>(seen.begin - key, 0, n);
+  const int64_t last = std::clamp<int64_t>(seen.end - key, first, n);
+  if (first == last) {
+    std::fill_n(row, n, C(0));
+    return {0, 0};
+  }
+  const KeyRange range = {first / kVector * kVector,
+                          std::min((last + kVector - 1) / kVector * kVector, n)};
+  std::fill(row, row + range.begin, C(0));
+  std::fill(row + range.begin, row + first, -std::numeric_limits<C>::infinity());
+  std::fill(row + last, row + range.end, -std::numeric_limits<C>::infinity());
+  std::fill(row + range.end, row + n, C(0));
+  return range;
+}
+
+// A tile of scores as the next product takes it: as it is, or rounded to bf16 in `narrow` (of the
+// same size) if q, k and v are bf16, so that the product is one of bf16.
+template <class C>
+Matrix TileOperand(const C* tile, int64_t rows, int64_t columns, Dtype dtype, C* narrow) {
+  if (dtype != Dtype::kBf16) {
+    return {const_cast<C*>(tile), sizeof(C) == 8 ? Dtype::kF64 : Dtype::kF32, columns, 1};
+  }
+  WriteElements(tile, narrow, Dtype::kBf16, rows * columns);
+  return {narrow, Dtype::kBf16, columns, 1};
 }
 
 // The dropout of the call, or nothing.

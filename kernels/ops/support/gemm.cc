@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/support/gemm_bf16.h"
 #include "kernels/ops/support/parallel.h"
 #include "kernels/ops/support/rows.h"
 
@@ -117,6 +118,7 @@ void MultiplyConverted(const Product& product) {
 void MultiplyOnThisThread(const Product& product) {
   if (product.m == 0 || product.n == 0) return;
   const OneThread guard;
+  if (MultipliesBf16(product)) return MultiplyBf16(product);
   if (product.a.dtype == Dtype::kF64 || product.b.dtype == Dtype::kF64 ||
       product.c.dtype == Dtype::kF64) {
     MultiplyConverted<double>(product);
@@ -125,17 +127,30 @@ void MultiplyOnThisThread(const Product& product) {
   }
 }
 
+namespace {
+
+// Pieces of at most `most`, as equal as multiples of `step` allow, and an even number of them:
+// few threads get equal shares.
+int64_t EvenPiece(int64_t extent, int64_t most, int64_t step) {
+  int64_t pieces = (extent + most - 1) / most;
+  if (pieces > 1) pieces += pieces % 2;
+  return ((extent + pieces - 1) / pieces + step - 1) / step * step;
+}
+
+}  // namespace
+
 void Multiply(const Product& product) {
-  constexpr int64_t kTileRows = 256;
-  constexpr int64_t kTileColumns = 1024;
-  const int64_t row_tiles = (product.m + kTileRows - 1) / kTileRows;
-  const int64_t column_tiles = (product.n + kTileColumns - 1) / kTileColumns;
+  if (product.m == 0 || product.n == 0) return;
+  // 256 × 1024 of c: packing a and b anew for each tile costs under 5 % (K from 512 on).
+  const int64_t rows = EvenPiece(product.m, 256, 16), columns = EvenPiece(product.n, 1024, 64);
+  const int64_t row_tiles = (product.m + rows - 1) / rows;
+  const int64_t column_tiles = (product.n + columns - 1) / columns;
   ParallelForDynamic(row_tiles * column_tiles, [&](int64_t tile) {
-    const int64_t row = tile % row_tiles * kTileRows;
-    const int64_t column = tile / row_tiles * kTileColumns;
+    const int64_t row = tile % row_tiles * rows;
+    const int64_t column = tile / row_tiles * columns;
     Product part = product;
-    part.m = std::min(kTileRows, product.m - row);
-    part.n = std::min(kTileColumns, product.n - column);
+    part.m = std::min(rows, product.m - row);
+    part.n = std::min(columns, product.n - column);
     part.a = At(product.a, row, 0);
     part.b = At(product.b, 0, column);
     part.c = At(product.c, row, column);
