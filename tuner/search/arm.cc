@@ -125,7 +125,6 @@ Bracket FindBracket(const Space& space, const Arm& arm, const History& history,
     if (m >= bracket.fits) {
       bracket.fits = m;
       bracket.last_tokens_per_second = TokensPerSecond(trial);
-      bracket.seconds = trial.seconds;
     }
     if (TokensPerSecond(trial) > bracket.tokens_per_second) {
       bracket.tokens_per_second = TokensPerSecond(trial);

@@ -48,7 +48,6 @@ struct Bracket {
   int64_t fastest = 0;            // the one with most tokens a second
   double tokens_per_second = 0;   // there
   double last_tokens_per_second = 0;  // at `fits`
-  double seconds = 0;             // wall time of the trial at `fits`
   int trials = 0;
   bool failed = false;            // a trial ended neither well nor for want of memory
 };

@@ -33,28 +33,37 @@ struct View {
   const Trial* best = nullptr;
   bool ran_out = false;           // some trial ran out of memory
   double correction = 1;          // median of measured over estimated tokens a second
+  double seconds_share = 0;       // median of a trial's seconds × tokens/s / micro-batch
   double seconds_left = 0;        // of the budget; meaningless without one
   double best_tokens() const { return best ? TokensPerSecond(*best) : 0; }
 };
+
+double Median(std::vector<double>& values, double otherwise) {
+  if (values.empty()) return otherwise;
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 View Digest(const Space& space, const History& history, const DesignerOptions& options) {
   View view{history, {}};
   view.best = FindBest(space.workload().framework, history);
   view.seconds_left = options.budget_seconds;
-  std::vector<double> ratios;
+  std::vector<double> corrections;
+  std::vector<double> shares;
   for (const Trial& trial : history) {
     view.keys.push_back(SettingKey(space, trial.config));
     view.seconds_left -= trial.seconds;
     view.ran_out = view.ran_out || RanOutOfMemory(trial);
-    if (Fitted(trial) && trial.measurement && trial.estimate &&
-        trial.estimate->tokens_per_second > 0) {
-      ratios.push_back(TokensPerSecond(trial) / trial.estimate->tokens_per_second);
+    if (!Fitted(trial) || !trial.measurement) continue;
+    double tokens = TokensPerSecond(trial);
+    shares.push_back(trial.seconds * tokens / double(trial.config.micro_batch));
+    if (trial.estimate && trial.estimate->tokens_per_second > 0) {
+      corrections.push_back(tokens / trial.estimate->tokens_per_second);
     }
   }
-  if (!ratios.empty()) {
-    std::nth_element(ratios.begin(), ratios.begin() + ratios.size() / 2, ratios.end());
-    view.correction = ratios[ratios.size() / 2];
-  }
+  view.correction = Median(corrections, 1);
+  view.seconds_share = Median(shares, 0);
   return view;
 }
 
@@ -92,8 +101,12 @@ class BracketDesigner : public Designer {
   Decision Start(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Grow(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Narrow(const Arm& arm, const Bracket& bracket, const View& view) const;
+  int64_t Affordable(const Arm& arm, const View& view, double tokens_per_second,
+                     int64_t above, int64_t micro_batch) const;
   int64_t Affordable(const Arm& arm, const Bracket& bracket, const View& view,
-                     int64_t micro_batch) const;
+                     int64_t micro_batch) const {
+    return Affordable(arm, view, bracket.last_tokens_per_second, bracket.fits, micro_batch);
+  }
 
   Decision Try(const Arm& arm, int64_t micro_batch, const std::string& why) const {
     if (micro_batch == 0) return {};
@@ -157,6 +170,7 @@ Decision BracketDesigner::Start(const Arm& arm, const Bracket& bracket, const Vi
                estimates_.available() ? "the least there is, though not estimated to fit"
                                       : "the least there is");
   }
+  start = Affordable(arm, view, arm.tokens_per_second * view.correction, 0, start);
   return Try(arm, start, calibrates ? "a quarter of what is estimated to fit, to time the device"
                                     : "the largest that is estimated to fit");
 }
@@ -197,17 +211,17 @@ Decision BracketDesigner::Narrow(const Arm& arm, const Bracket& bracket, const V
              Text("between ", bracket.fits, ", which fits, and ", fails, ", which does not"));
 }
 
-// The micro-batch, or the largest between it and `fits` that the time left allows, or 0. One that
-// is estimated not to fit ends early and is always affordable.
-int64_t BracketDesigner::Affordable(const Arm& arm, const Bracket& bracket, const View& view,
-                                    int64_t micro_batch) const {
+// The micro-batch, or the largest between it and `above` that the time left allows at so many
+// tokens a second, or 0. One that is estimated not to fit ends early and is always affordable.
+int64_t BracketDesigner::Affordable(const Arm& arm, const View& view, double tokens_per_second,
+                                    int64_t above, int64_t micro_batch) const {
   bool ends_early = arm.guess > 0 && micro_batch > arm.guess;
-  if (options_.budget_seconds <= 0 || bracket.seconds <= 0 || ends_early) return micro_batch;
-  double ratio = kTrialShare * view.seconds_left / bracket.seconds;
-  auto most = static_cast<int64_t>(ratio * static_cast<double>(bracket.fits));
-  if (micro_batch <= most) return micro_batch;
-  int64_t affordable = AtMost(values(), most);
-  return affordable > bracket.fits ? affordable : 0;
+  double seconds_each = view.seconds_share / std::max(tokens_per_second, 1e-9);
+  if (options_.budget_seconds <= 0 || seconds_each <= 0 || ends_early) return micro_batch;
+  double most = kTrialShare * view.seconds_left / seconds_each;
+  if (double(micro_batch) <= most) return micro_batch;
+  int64_t affordable = AtMost(values(), static_cast<int64_t>(most));
+  return affordable > above ? affordable : 0;
 }
 
 // One refining axis at a time around the best, the most promising neighbour first.
