@@ -1,5 +1,7 @@
 // From request to block: cache, driver, pressure. The order of the attempts is PyTorch's.
 
+#include <algorithm>
+
 #include "kernels/core/error.h"
 #include "kernels/memory/caching_allocator.h"
 #include "kernels/memory/rounding.h"
@@ -105,12 +107,13 @@ void CachingAllocator::ThrowOutOfMemory(const Request& request) {
   MemoryShortage shortage;
   shortage.requested_bytes = request.requested_bytes;
   shortage.segment_bytes = request.segment_bytes;
-  shortage.free_bytes = source_.free_bytes();
-  shortage.capacity_bytes = source_.capacity_bytes();
+  // A limit of the allocator's own counts as the device's.
+  shortage.free_bytes = std::min(source_.free_bytes(), allowed_bytes_ - reserved_bytes());
+  shortage.capacity_bytes = std::min(source_.capacity_bytes(), allowed_bytes_);
   shortage.reserved_bytes = reserved_bytes();
   shortage.allocated_bytes = allocated_bytes();
   for (AllocatorObserver* observer : observers_) {
-    observer->OnEvent({Action::kOom, static_cast<Address>(shortage.free_bytes), request.bytes,
+    observer->OnEvent({Action::kOom, static_cast<Address>(source_.free_bytes()), request.bytes,
                        request.bytes, request.stream, Category::kWeights, allocated_bytes(),
                        reserved_bytes()});
   }

@@ -55,6 +55,9 @@ void CachingAllocator::CountAllocated(Block* block) {
 
 void CachingAllocator::Free(Block* block) {
   if (block == nullptr) return;
+  // MakeIdle looks at both neighbours, which are seldom in the cache: 10 % of a pair.
+  __builtin_prefetch(block->previous);
+  __builtin_prefetch(block->next);
   if (peak_is_now_) {
     peak_ = allocated_peak();
     peak_is_now_ = false;

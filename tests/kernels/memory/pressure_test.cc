@@ -50,8 +50,15 @@ TEST(Pressure, KeepsWithinTheFractionWithoutAskingTheDriver) {
   EventsOnWait events;
   CachingAllocator allocator(AllocatorConfig::Parse("per_process_memory_fraction:0.5"), source,
                              events);
-  EXPECT_NO_THROW(allocator.Allocate(50 * kMiB, kAny));
-  EXPECT_THROW(allocator.Allocate(1, kAny), OutOfMemory);
+  EXPECT_NO_THROW(allocator.Allocate(48 * kMiB, kAny));
+  try {
+    allocator.Allocate(4 * kMiB, kAny);
+    FAIL() << "50 MiB are allowed";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.shortage().free_bytes, 2 * kMiB);
+    EXPECT_EQ(error.shortage().capacity_bytes, 50 * kMiB);
+  }
+  EXPECT_NO_THROW(allocator.Allocate(1, kAny));
 }
 
 TEST(Pressure, RefusesASingleSegmentOverTheLimitOfTheSource) {
