@@ -92,7 +92,7 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   AddWatch(app, invocation);
   AddCancel(app, invocation);
   AddDevices(app, invocation);
-  //SCHEMA
+  AddSchema(app, invocation);
   AddCompletion(app, invocation);
   app.require_subcommand(1);
 }

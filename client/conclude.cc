@@ -16,7 +16,7 @@ void PrintNext(const RecommendationOutput& recommendation, bool local, Terminal&
   if (UsesDeepspeed(framework)) format = "deepspeed > ds_config.json";
   terminal.Print("");
   terminal.Print("next:  hbmtune export " + tail + " --format " + format);
-  terminal.Print("       hbmtune show " + tail);
+  terminal.Print("       hbmtune show " + tail + " --why");
   terminal.Print("       hbmtune estimate --from " + tail);
 }
 

@@ -25,9 +25,9 @@ absl::StatusOr<std::unique_ptr<Connection>> ConnectLocal(const LocalDaemon& daem
   constexpr int kAttempts = 3;
   absl::Status status;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    status = daemon.JoinOrStart();
-    if (!status.ok()) return status;
-    auto connection = std::make_unique<Connection>(daemon.socket());
+    auto socket = daemon.JoinOrStart();
+    if (!socket.ok()) return socket.status();
+    auto connection = std::make_unique<Connection>(*socket);
     status = Greet(*connection);
     if (!absl::IsUnavailable(status)) return connection;
   }
@@ -66,14 +66,14 @@ Connection::Connection(std::string socket) : socket_(std::move(socket)) {
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const ConnectionFlags& flags) {
-  LocalDaemon private_daemon = LocalDaemon::OfThisUser(flags.socket);
-  if (flags.local) return ConnectLocal(private_daemon);
+  if (flags.local) return ConnectLocal(LocalDaemon(flags.socket));
   if (!flags.socket.empty()) return ConnectTo(flags.socket);
   if (const char* socket = std::getenv("HBMTUNE_SOCKET"); socket && *socket) {
     return ConnectTo(socket);
   }
   absl::Status status = Probe(kSystemSocket);
   if (status.ok()) return std::make_unique<Connection>(kSystemSocket);
+  LocalDaemon private_daemon;
   if (Probe(private_daemon.socket()).ok()) return ConnectTo(private_daemon.socket());
   return absl::UnavailableError(std::string(status.message()) +
                                 "; start hbmtuned, or add --local for a private daemon");

@@ -3,26 +3,16 @@
 #include <cstdio>
 #include <string>
 
-#include "client/flags.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace hbmtune::client {
 namespace {
 
-// "workload.seq_len" → "--seq-len".
-std::string FlagOfField(std::string field) {
-  for (const char* message : {"workload.", "train_config."}) {
-    if (field.starts_with(message)) field.erase(0, std::string_view(message).size());
-  }
-  return FlagName(field);
-}
-
 std::string Violations(const google::rpc::BadRequest& request) {
   std::string text;
   for (const auto& violation : request.field_violations()) {
     if (!text.empty()) text += "; ";
-    if (!violation.field().empty()) text += FlagOfField(violation.field()) + ": ";
     text += violation.description();
   }
   return text;

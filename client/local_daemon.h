@@ -1,37 +1,39 @@
 #pragma once
 
-#include <absl/status/status.h>
-#include <sys/types.h>
+#include <absl/status/statusor.h>
 
 #include <string>
 
+#include "client/file_descriptor.h"
+
 namespace hbmtune::client {
 
-// The private daemon of one user: its socket is in the user's runtime folder, its data in the
-// user's state folder. It leaves by itself after its last client.
+// The private daemon of one user. It leaves by itself after its last client.
 class LocalDaemon {
  public:
-  // $XDG_RUNTIME_DIR/hbmtune or /tmp/hbmtune-UID, $XDG_STATE_HOME/hbmtune or
-  // ~/.local/state/hbmtune; `socket`, unless empty, in place of the usual one.
-  static LocalDaemon OfThisUser(const std::string& socket = "");
+  // `socket`: empty for the usual one, which is $XDG_RUNTIME_DIR/hbmtune/private.sock or, without
+  // that variable, private.sock in the state folder ($XDG_STATE_HOME or ~/.local/state, hbmtune).
+  explicit LocalDaemon(std::string socket = "");
 
   const std::string& socket() const { return socket_; }
 
-  // Returns when the daemon listens. Several processes may call at once: one starts it, under a
-  // lock, and the others join. UNAVAILABLE says why it did not start, in the daemon's own words.
-  absl::Status JoinOrStart() const;
+  // The socket of a daemon that listens: the one that runs, or a new one. Several processes may
+  // call at once: all of them may start one, and the state folder's lock lets one daemon stay,
+  // while the others say "ready" on its behalf. UNAVAILABLE says why there is none, in the
+  // daemon's own words.
+  absl::StatusOr<std::string> JoinOrStart() const;
 
  private:
-  LocalDaemon(std::string socket, std::string state_folder);
-  absl::Status MakeSocketFolder() const;
-  absl::Status Start() const;
-  absl::Status AwaitSocket(pid_t child) const;
-  absl::Status Spawn(pid_t& child) const;
-  std::string LastLogLine() const;
+  absl::StatusOr<std::string> Start() const;
+  // The daemon's note arrives at the other end of `note`.
+  absl::Status Spawn(const FileDescriptor& note) const;
 
   std::string socket_;
-  std::string state_folder_;
-  std::string log_;
+  bool usual_;
 };
+
+// What the daemon wrote on its ready descriptor: the socket of "ready PATH", the sentence of
+// "error SENTENCE" as UNAVAILABLE, or that it ended without a word.
+absl::StatusOr<std::string> ReadReadyNote(const FileDescriptor& note);
 
 }  // namespace hbmtune::client

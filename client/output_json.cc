@@ -89,6 +89,7 @@ TrialOutput ToOutput(const v1::Trial& trial) {
   if (trial.has_measurement()) output.measurement = FromProto<Measurement>(trial.measurement());
   output.evidence = FromProto<EvidenceOutput>(trial).evidence;
   output.attempts = trial.attempts();
+  output.why = trial.why();
   return output;
 }
 

@@ -25,7 +25,7 @@ struct CandidateOutput {
   double step_seconds = 0;
   int64_t peak_used_bytes = 0;
   std::string differs_in;
-  std::string description;
+  std::vector<std::string> description;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -38,7 +38,7 @@ struct CandidateOutput {
     v(Field{"step_seconds", "of the measurement, else of the estimate"}, self.step_seconds);
     v(Field{"peak_used_bytes", "of the measurement, else of the estimate"}, self.peak_used_bytes);
     v(Field{"differs_in", "in what it differs from the best, for people"}, self.differs_in);
-    v(Field{"description", "the train config, for people"}, self.description);
+    v(Field{"description", "the train config, for people, in lines"}, self.description);
   }
 };
 
@@ -225,6 +225,7 @@ struct TrialOutput {
   std::optional<Measurement> measurement;
   Evidence evidence = Evidence::kPredicted;
   int64_t attempts = 0;
+  std::string why;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -235,6 +236,7 @@ struct TrialOutput {
     v(Field{"measurement", "what its probe returned"}, self.measurement);
     v(Field{"evidence", "what the figures rest on"}, self.evidence);
     v(Field{"attempts", "how often it was started"}, self.attempts);
+    v(Field{"why", "why this config was tried"}, self.why);
   }
 };
 

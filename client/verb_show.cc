@@ -17,6 +17,7 @@ namespace {
 
 struct ShowFlags {
   std::string study;
+  bool why = false;
   ConnectionFlags connection;
   OutputFlag output;
 };
@@ -42,14 +43,22 @@ void PrintTrials(Terminal& terminal, const ShowOutput& output) {
                DescribeConfigShort(trial.train_config, output.study.workload.framework)});
   }
   for (const std::string& line : table.Lines()) terminal.Print(line);
+}
+
+// What happened to the trials that failed, and with --why why each was tried.
+void PrintSentences(Terminal& terminal, const ShowOutput& output, bool why) {
   for (const TrialOutput& trial : output.trials) {
+    std::string name = "trial " + NumberOf(trial.trial) + ": ";
     bool failed = trial.measurement && trial.measurement->outcome != Outcome::kOk;
-    if (!failed || trial.measurement->message.empty()) continue;
-    terminal.Print("trial " + NumberOf(trial.trial) + ": " + trial.measurement->message);
+    if (why && !trial.why.empty()) terminal.Print(name + trial.why);
+    if (failed && !trial.measurement->message.empty()) {
+      terminal.Print(name + trial.measurement->message);
+    }
   }
 }
 
-void Print(const v1::Study& study, const v1::Device& device, const ShowOutput& output) {
+void Print(const v1::Study& study, const v1::Device& device, const ShowOutput& output,
+           bool why) {
   Terminal terminal(stdout);
   PrintHeader(terminal, study, device);
   std::string state = "state    " + output.study.state;
@@ -60,6 +69,7 @@ void Print(const v1::Study& study, const v1::Device& device, const ShowOutput& o
   if (output.trials.empty()) return;
   terminal.Print("");
   PrintTrials(terminal, output);
+  PrintSentences(terminal, output, why);
 }
 
 absl::StatusOr<ExitCode> RunShow(const ShowFlags& flags) {
@@ -84,7 +94,7 @@ absl::StatusOr<ExitCode> RunShow(const ShowFlags& flags) {
   named.set_name(study->device());
   auto device = Call((*connection)->devices(), &v1::Devices::StubInterface::GetDevice, named);
   if (!device.ok()) return device.status();
-  Print(*study, *device, output);
+  Print(*study, *device, output, flags.why);
   return kDone;
 }
 
@@ -92,9 +102,10 @@ absl::StatusOr<ExitCode> RunShow(const ShowFlags& flags) {
 
 void AddShow(CLI::App& app, Invocation& invocation) {
   CLI::App* verb = app.add_subcommand("show", "show a study: its best, its trials, their outcomes");
-  verb->footer("examples\n  hbmtune show 7\n  hbmtune show 7 --output json");
+  verb->footer("examples\n  hbmtune show 7 --why\n  hbmtune show 7 --output json");
   auto flags = std::make_shared<ShowFlags>();
   AddStudy(*verb, flags->study);
+  verb->add_flag("--why", flags->why, "say why each trial was tried")->group("output");
   flags->output.AddTo(*verb);
   flags->connection.AddTo(*verb);
   verb->callback([flags, &invocation] { invocation.run = [flags] { return RunShow(*flags); }; });

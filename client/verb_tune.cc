@@ -37,7 +37,6 @@ struct TuneFlags {
   OutputFlag output;
   std::string budget;
   std::string designer = "bracket";
-  std::string objective = "throughput";
   int64_t max_trials = 0;
   int64_t seed = 0;
   bool detach = false;
@@ -58,9 +57,6 @@ void TuneFlags::AddTo(CLI::App& app) {
       ->group(group);
   AddChoice(app, "--designer", {"bracket", "grid", "random"}, "how trials are chosen [bracket]",
             designer)
-      ->group(group);
-  AddChoice(app, "--objective", {"throughput", "memory"},
-            "most tokens a second, or least memory [throughput]", objective)
       ->group(group);
   app.add_option("--seed", seed, "decides every random choice [0]")
       ->type_name("INT")
@@ -102,8 +98,6 @@ absl::StatusOr<v1::CreateStudyRequest> MakeRequest(const TuneFlags& flags) {
   request.set_max_trials(flags.max_trials);
   request.set_designer(flags.designer);
   request.set_seed(flags.seed);
-  request.set_objective(flags.objective == "memory" ? v1::OBJECTIVE_MEMORY
-                                                    : v1::OBJECTIVE_THROUGHPUT);
   request.set_detached(flags.detach);
   auto pins = flags.pinned.Pins();
   if (!pins.ok()) return pins.status();

@@ -1,0 +1,77 @@
+#include "client/model_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/temp_dir.h"
+
+namespace hbmtune::client {
+namespace {
+
+class ModelFile : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& name, const std::string& text) {
+    std::filesystem::path path = folder_.path() + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  hbmtune::testing::TempDir folder_;
+};
+
+TEST_F(ModelFile, AWordIsAPreset) {
+  auto source = ReadModel("llama2-13b");
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->preset(), "llama2-13b");
+}
+
+TEST_F(ModelFile, APathIsReadAndNamedAfterItsFolder) {
+  auto source = ReadModel(Write("Llama-2-13b/config.json", "{\"hidden_size\": 8}"));
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->config_json(), "{\"hidden_size\": 8}");
+  EXPECT_EQ(source->name(), "Llama-2-13b");
+}
+
+TEST_F(ModelFile, AFolderStandsForItsConfig) {
+  Write("tiny/config.json", "{}");
+  auto source = ReadModel(folder_.path() + "/tiny");
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->config_json(), "{}");
+  EXPECT_EQ(source->name(), "tiny");
+}
+
+TEST_F(ModelFile, AnotherFileIsNamedAfterItself) {
+  EXPECT_EQ(ReadModel(Write("my-model.json", "{}"))->name(), "my-model");
+}
+
+TEST_F(ModelFile, AMissingFileNamesItsNearestNeighbour) {
+  Write("config.json", "{}");
+  std::string missing = folder_.path() + "/confg.json";
+  absl::Status status = ReadModel(missing).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "no such file: " + missing + " (did you mean config.json?)");
+}
+
+TEST_F(ModelFile, AMissingFileInNoFolderIsStillOneSentence) {
+  EXPECT_EQ(ReadModel("/nowhere/at/all/config.json").status().message(),
+            "no such file: /nowhere/at/all/config.json");
+}
+
+TEST_F(ModelFile, WhatIsTooLargeIsNotSent) {
+  std::string path = Write("model.safetensors.json", std::string((1 << 20) + 1, 'x'));
+  EXPECT_EQ(ReadModel(path).status().message(),
+            path + " has over 1 MiB: that is no config.json");
+}
+
+TEST_F(ModelFile, NoModelSaysWhatToGive) {
+  EXPECT_THAT(std::string(ReadModel("").status().message()),
+              ::testing::HasSubstr("--model is missing"));
+}
+
+}  // namespace
+}  // namespace hbmtune::client

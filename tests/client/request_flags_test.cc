@@ -1,0 +1,144 @@
+#include "client/request_flags.h"
+
+#include <CLI/Config.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace hbmtune::client {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+template <class Flags>
+void Parse(Flags& flags, std::vector<std::string> words) {
+  CLI::App app;
+  flags.AddTo(app);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+}
+
+absl::StatusOr<std::map<std::string, std::string>> Pins(const std::vector<std::string>& words) {
+  PinFlags flags;
+  Parse(flags, words);
+  return flags.Pins();
+}
+
+TEST(PinFlags, AFieldsOwnFlagIsAPin) {
+  EXPECT_THAT(*Pins({"--zero.stage", "2", "--param-dtype", "bf16", "--zero.overlap-comm"}),
+              UnorderedElementsAre(Pair("zero.stage", "2"), Pair("param_dtype", "bf16"),
+                                   Pair("zero.overlap_comm", "true")));
+}
+
+TEST(PinFlags, APinMayBeRepeatedAndNarrow) {
+  EXPECT_THAT(*Pins({"--pin", "checkpoint.every=0,1,4", "--pin", "micro-batch=1:16", "--pin",
+                     "grad_accum=:8", "--zero.reduce-bucket-size", "2e8,5e8"}),
+              UnorderedElementsAre(Pair("checkpoint.every", "0,1,4"), Pair("micro_batch", "1:16"),
+                                   Pair("grad_accum", ":8"),
+                                   Pair("zero.reduce_bucket_size", "200000000,500000000")));
+}
+
+TEST(PinFlags, PrecisionIsPassedOnByName) {
+  EXPECT_THAT(*Pins({"--precision", "bf16-amp"}),
+              UnorderedElementsAre(Pair("precision", "bf16-amp")));
+  EXPECT_THAT(*Pins({"--pin", "precision=bf16"}), UnorderedElementsAre(Pair("precision", "bf16")));
+}
+
+TEST(PinFlags, AWholeStructIsPinnedWhereItsEnumsShareTheName) {
+  EXPECT_THAT(*Pins({"--pin", "offload=none"}),
+              UnorderedElementsAre(Pair("offload.optimizer", "none"),
+                                   Pair("offload.activations", "none")));
+  EXPECT_FALSE(Pins({"--pin", "offload=stream"}).ok());
+}
+
+TEST(PinFlags, WhatIsWrongIsNamed) {
+  auto message = [](const std::string& pin) {
+    return std::string(Pins({"--pin", pin}).status().message());
+  };
+  EXPECT_EQ(message("zero.stag=2"),
+            "--pin: a train config has no field 'zero.stag' (did you mean zero.stage?)");
+  EXPECT_EQ(message("zero.stage=two"), "--pin zero.stage: 'two' is not a whole number");
+  EXPECT_EQ(message("zero.stage"), "--pin: 'zero.stage' is not FIELD=VALUE");
+  EXPECT_THAT(message("param_dtype=bf61"), HasSubstr("did you mean bf16?"));
+  EXPECT_FALSE(Pins({"--pin", "micro-batch=1,"}).ok());
+}
+
+TEST(TrainConfigFlags, PrecisionIsSpeltOutForTheFramework) {
+  TrainConfigFlags flags;
+  Parse(flags, {"--precision", "bf16-amp"});
+  EXPECT_EQ(flags.Fields(Framework::kHfSdpa).at("param_dtype"), Json("fp32"));
+  EXPECT_EQ(flags.Fields(Framework::kHfSdpa).at("compute_dtype"), Json("bf16"));
+  GivenFields deepspeed = flags.Fields(Framework::kHfSdpaDeepspeed);
+  EXPECT_EQ(deepspeed.at("param_dtype"), Json("bf16"));
+  EXPECT_EQ(deepspeed.at("master_weights"), Json(true));
+}
+
+TEST(TrainConfigFlags, AFieldsOwnFlagWinsOverPrecision) {
+  TrainConfigFlags flags;
+  Parse(flags, {"--precision", "bf16", "--optimizer-state-dtype", "fp32"});
+  EXPECT_EQ(flags.Fields(Framework::kFused).at("optimizer_state_dtype"), Json("fp32"));
+  EXPECT_EQ(flags.Fields(Framework::kFused).at("param_dtype"), Json("bf16"));
+}
+
+TEST(TrainConfigFlags, TheMessageHoldsOnlyWhatWasGiven) {
+  GivenFields fields = {{"zero.stage", 2}, {"micro_batch", 1}};
+  TrainConfig config;
+  ASSERT_TRUE(ApplyFields(fields, config).ok());
+  v1::TrainConfig message;
+  ToSparseProto(config, fields, message);
+  v1::TrainConfig expected;
+  expected.set_micro_batch(1);
+  expected.mutable_zero()->set_stage(2);
+  EXPECT_EQ(message.DebugString(), expected.DebugString());
+}
+
+TEST(WorkloadFlags, LandOnTopOfABase) {
+  WorkloadFlags flags;
+  Parse(flags, {"--seq-len", "256", "--framework", "hf-sdpa", "--lora.rank", "8"});
+  Workload base;
+  base.model.name = "tiny";
+  base.world_size = 4;
+  auto workload = flags.Apply(base);
+  ASSERT_TRUE(workload.ok());
+  EXPECT_EQ(workload->seq_len, 256);
+  EXPECT_EQ(workload->framework, Framework::kHfSdpa);
+  EXPECT_EQ(workload->lora.rank, 8);
+  EXPECT_EQ(workload->world_size, 4);
+  EXPECT_EQ(workload->model.name, "tiny");
+}
+
+TEST(WorkloadFlags, AnotherModelDropsTheBases) {
+  WorkloadFlags flags;
+  Parse(flags, {"--model", "llama2-7b"});
+  Workload base;
+  base.model.hidden = 64;
+  EXPECT_EQ(flags.Apply(base)->model.hidden, 0);
+}
+
+TEST(CeilingFlags, TakeSizesAndRefuseTheRest) {
+  CeilingFlags flags;
+  Parse(flags, {"--memory", "1GiB", "--host-memory", "2GB"});
+  v1::Ceiling ceiling;
+  ASSERT_TRUE(flags.Apply(ceiling).ok());
+  EXPECT_EQ(ceiling.capacity_bytes(), int64_t{1} << 30);
+  EXPECT_EQ(ceiling.host_bytes(), 2'000'000'000);
+  EXPECT_EQ(ceiling.device_bytes(), 0);
+  flags.memory = "0";
+  EXPECT_EQ(flags.Apply(ceiling).message(),
+            "--memory: '0' is not a size over 0 (like 512MiB or 1.5GiB)");
+  EXPECT_EQ(flags.Apply(ceiling).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Budget, IsATimeOverZero) {
+  EXPECT_EQ(*ParseBudget("60s"), 60);
+  EXPECT_EQ(*ParseBudget("1.5m"), 90);
+  for (const char* text : {"0", "0s", "-3s", "soon", ""}) {
+    EXPECT_FALSE(ParseBudget(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace hbmtune::client
