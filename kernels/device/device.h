@@ -29,7 +29,8 @@ class Device {
 
   // What an op may dereference for this address: on host the address itself, on the model null.
   virtual void* Pointer(memory::Address address) = 0;
-  // Page-locked host memory, 64-byte aligned; null on the model. Counted in pinned_bytes().
+  // Page-locked host memory, 64-byte aligned. Counted in pinned_bytes(). Not called, and null, on
+  // the model.
   virtual void* AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(void* data, int64_t bytes) = 0;
   virtual int64_t pinned_bytes() const = 0;

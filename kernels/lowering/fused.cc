@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/lowering/fused/decoder.h"
+#include "kernels/lowering/fused/offload_plan.h"
 #include "kernels/lowering/fused/optimizer.h"
 #include "kernels/model/model_config.h"
 #include "kernels/ops/fill/fill.h"
@@ -59,6 +60,22 @@ void CheckCheckpoint(const ModelSpec& model, const CheckpointConfig& checkpoint)
   if (checkpoint.reentrant) Refuse("checkpoint.reentrant is Transformers' only");
 }
 
+void CheckOffload(const TrainConfig& config) {
+  const OffloadConfig& offload = config.offload;
+  if (offload.activations == ActivationOffload::kNone) return;
+  if (config.checkpoint.attention > 0 || config.checkpoint.mlp > 0) {
+    Refuse("activation offload goes with checkpoint.every or without checkpointing, not with "
+           "checkpoint.attention or checkpoint.mlp");
+  }
+  if (offload.activations == ActivationOffload::kCheckpoints && config.checkpoint.every == 0) {
+    Refuse("offload.activations checkpoints needs checkpoint.every");
+  }
+  if (offload.keep_ratio < 0 || offload.keep_ratio > 1) {
+    Refuse("offload.keep_ratio must be between 0 and 1, got " +
+           std::to_string(offload.keep_ratio));
+  }
+}
+
 void CheckAll(const Workload& workload, const TrainConfig& config) {
   if (workload.framework != Framework::kFused) {
     Refuse("the fused lowering cannot imitate " + std::string(Name(workload.framework)));
@@ -67,7 +84,34 @@ void CheckAll(const Workload& workload, const TrainConfig& config) {
   CheckBatch(workload, config);
   CheckSequence(workload);
   CheckCheckpoint(workload.model, config.checkpoint);
+  CheckOffload(config);
   AtLeast(0, config.loss_chunk_tokens, "loss_chunk_tokens");
+}
+
+// What lives beside weights and optimizer state; returns the loss.
+Tensor MakeState(Context& context, const FusedOptions& options) {
+  Tape& tape = context.tape;
+  const ModelSpec& model = context.model();
+  MakeRotaryTables(context);
+  if (model.dropout > 0 || model.attention_dropout > 0 || context.workload.lora.dropout > 0) {
+    context.random = tape.Full(Dtype::kI64, {2}, 0, Category::kWeights);
+    tape.NameState("random", context.random);
+  }
+  if (context.compute == Dtype::kF16) {
+    context.loss_scale =
+        tape.Full(Dtype::kF32, {1}, context.config.loss_scale.initial, Category::kOptimizer);
+    tape.NameState("loss_scale", context.loss_scale);
+  }
+  if (options.keep_logits) {
+    context.logits =
+        tape.Empty(context.config.fp32.head ? context.statistics() : context.compute,
+                   {context.rows(), model.vocab}, Category::kLogits);
+    tape.NameState("logits", context.logits);
+  }
+  if (options.keep_gradients) context.parameters.KeepGradients();
+  Tensor loss = tape.Full(context.statistics(), {1}, 0, Category::kWorkspace);
+  tape.NameState("loss", loss);
+  return loss;
 }
 
 // One optimizer step, from the first micro-batch to the updated weights.
@@ -92,16 +136,16 @@ void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
   tape.ReadScalar(loss, ScalarSlot::kLoss);
 }
 
-}  // namespace
-
-Program LowerFused(const Workload& workload, const TrainConfig& config,
-                   const FusedOptions& options) {
-  CheckAll(workload, config);
+// The Program with these units' activations offloaded. `unit_ends` is told where the first
+// micro-batch's units end.
+Program Build(const Workload& workload, const TrainConfig& config, const FusedOptions& options,
+              const std::vector<bool>& away, std::vector<size_t>* unit_ends) {
   Program program;
   auto tape_owner = std::make_unique<Tape>(program, ops::OpsForTape());
   Tape& tape = *tape_owner;
   tape.Phase(PhaseKind::kSetup);
   Parameters parameters(tape, workload, config);
+  ActivationMover offload(tape, config.offload, away);
   Context context{.tape = tape,
                   .workload = workload,
                   .config = config,
@@ -109,34 +153,35 @@ Program LowerFused(const Workload& workload, const TrainConfig& config,
                   .compute = config.compute_dtype,
                   .batch = config.micro_batch,
                   .tokens = workload.seq_len};
-  MakeRotaryTables(context);
-  if (workload.model.dropout > 0 || workload.model.attention_dropout > 0 ||
-      workload.lora.dropout > 0) {
-    context.random = tape.Full(Dtype::kI64, {2}, 0, Category::kWeights);
-    tape.NameState("random", context.random);
-  }
-  if (config.compute_dtype == Dtype::kF16) {
-    context.loss_scale =
-        tape.Full(Dtype::kF32, {1}, config.loss_scale.initial, Category::kOptimizer);
-    tape.NameState("loss_scale", context.loss_scale);
-  }
-  Tensor loss = tape.Full(context.statistics(), {1}, 0, Category::kWorkspace);
-  tape.NameState("loss", loss);
-  if (options.keep_logits) {
-    context.logits = tape.Empty(config.fp32.head ? context.statistics() : context.compute,
-                                {context.rows(), workload.model.vocab}, Category::kLogits);
-    tape.NameState("logits", context.logits);
-  }
-  if (options.keep_gradients) parameters.KeepGradients();
+  if (!away.empty()) context.offload = &offload;
+  const Tensor loss = MakeState(context, options);
   OptimizerStep optimizer(context, options.optimizer);
 
   tape.BeginFirstStep();
   optimizer.CopyMasters();
+  context.unit_ends = unit_ends;
   EmitStep(context, optimizer, loss);
+  context.unit_ends = nullptr;
   tape.BeginSteadyStep();
   EmitStep(context, optimizer, loss);
   tape_owner.reset();  // what lives between steps is not freed
   return program;
+}
+
+}  // namespace
+
+Program LowerFused(const Workload& workload, const TrainConfig& config,
+                   const FusedOptions& options) {
+  CheckAll(workload, config);
+  std::vector<int64_t> allocated;
+  if (config.offload.activations == ActivationOffload::kLayers && options.device_bytes > 0) {
+    std::vector<size_t> ends;
+    const Program dry_run = Build(workload, config, options, {}, &ends);
+    ends.resize(OffloadUnits(workload, config));
+    allocated = AllocatedAt(dry_run, ends);
+  }
+  return Build(workload, config, options,
+               PlanOffload(workload, config, allocated, options.device_bytes), nullptr);
 }
 
 }  // namespace hbmtune::lowering

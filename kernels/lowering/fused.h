@@ -19,6 +19,8 @@ struct OptimizerSettings {
 struct FusedOptions {
   OptimizerSettings optimizer;
   int64_t rank = 0;
+  // Device memory against which activation offload measures pressure, 0 for always too little.
+  int64_t device_bytes = 0;
   // Gradients live from setup on as NAME.grad, and can be read after a step.
   bool keep_gradients = false;
   // A copy of the last micro-batch's logits [rows, vocab] stays as `logits`.

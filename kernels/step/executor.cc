@@ -4,6 +4,8 @@
 #include <stdexcept>
 
 #include "kernels/core/error.h"
+#include "kernels/core/units.h"
+#include "kernels/step/pinned_plan.h"
 
 namespace hbmtune::step {
 
@@ -14,6 +16,7 @@ struct Executor::Slot {
   int64_t bytes = 0;
   bool live = false;
   bool pinned = false;
+  memory::PinnedPool::Slice slice;  // pinned memory
 };
 
 struct Executor::Loop {
@@ -22,22 +25,47 @@ struct Executor::Loop {
   int64_t iteration;
 };
 
+namespace {
+
+// The device's pinned memory as the pool's source.
+class DevicePinned final : public memory::PinnedSource {
+ public:
+  explicit DevicePinned(device::Device& device) : device_(device) {}
+  std::byte* Allocate(int64_t bytes) override {
+    return static_cast<std::byte*>(device_.AllocatePinned(bytes));
+  }
+  void Free(std::byte* memory, int64_t bytes) override { device_.FreePinned(memory, bytes); }
+
+ private:
+  device::Device& device_;
+};
+
+}  // namespace
+
 Executor::Executor(const Program& program, device::Device& device,
                    const memory::AllocatorConfig& allocator, const ExecutorOptions& options)
     : program_(program),
       device_(device),
       options_(options),
       allocator_(allocator, device.memory(), device.events()),
-      slots_(program.storage_count) {}
+      slots_(program.storage_count) {
+  const int64_t needed = PinnedBytes(program);
+  if (needed == 0) return;
+  if (options.pool_bytes != 0 && options.pool_bytes < needed) {
+    throw std::invalid_argument("the pinned pool of " + FormatBytes(options.pool_bytes) +
+                                " is too small: offloading needs " + FormatBytes(needed));
+  }
+  const bool modelled = device_.Pointer(memory::AddressSpace::kUnitBytes) == nullptr;
+  pinned_source_ = std::make_unique<DevicePinned>(device_);
+  pinned_ = std::make_unique<memory::PinnedPool>(std::max(needed, options.pool_bytes),
+                                                 modelled ? nullptr : pinned_source_.get());
+}
 
 Executor::~Executor() {
   // After an exception streams may still use the memory.
   try {
     device_.Synchronize();
   } catch (const DeviceError&) {
-  }
-  for (Slot& slot : slots_) {
-    if (slot.live && slot.pinned) device_.FreePinned(slot.data, slot.bytes);
   }
 }
 
@@ -78,10 +106,13 @@ void Executor::Execute(const Allocate& instruction) {
   if (slot.live) {
     throw std::logic_error("storage " + std::to_string(storage) + " is allocated twice");
   }
-  slot = Slot{nullptr, nullptr, instruction.bytes, true, false};
+  slot = Slot{};
+  slot.bytes = instruction.bytes;
+  slot.live = true;
   if (instruction.space == MemorySpace::kPinned) {
     slot.pinned = true;
-    slot.data = device_.AllocatePinned(instruction.bytes);
+    slot.slice = pinned_->Take(instruction.bytes);
+    slot.data = slot.slice.data;
     return;
   }
   try {
@@ -110,7 +141,7 @@ void Executor::Execute(const Free& instruction) {
   Slot& slot = Live(Advance(instruction.storage, instruction.storage_stride), "free");
   slot.live = false;
   if (slot.pinned) {
-    device_.FreePinned(slot.data, slot.bytes);
+    pinned_->Return(slot.slice);
     return;
   }
   if (options_.poison && slot.block != nullptr) {

@@ -13,6 +13,7 @@
 #include "kernels/core/result.h"
 #include "kernels/device/device.h"
 #include "kernels/memory/caching_allocator.h"
+#include "kernels/memory/pinned_pool.h"
 #include "kernels/program/program.h"
 
 namespace hbmtune::step {
@@ -20,6 +21,9 @@ namespace hbmtune::step {
 struct ExecutorOptions {
   // Freed device memory becomes NaN's, so that a read after free cannot go unnoticed.
   bool poison = false;
+  // Pinned memory that may be used, 0 for what the Program needs. It is one pool, taken up front;
+  // the constructor refuses one that is too small (std::invalid_argument).
+  int64_t pool_bytes = 0;
 };
 
 // Most bytes that were allocated while a phase ran.
@@ -81,6 +85,8 @@ class Executor {
   void ResetPeaks();
   PhaseKind phase() const { return phase_; }
   memory::CachingAllocator& allocator() { return allocator_; }
+  // Host memory that was taken for offloading.
+  int64_t pinned_bytes() const { return pinned_ == nullptr ? 0 : pinned_->capacity_bytes(); }
   device::Device& device() { return device_; }
   // Storages that are live now, by id.
   std::vector<StorageId> LiveStorages() const;
@@ -115,6 +121,8 @@ class Executor {
   device::Device& device_;
   ExecutorOptions options_;
   memory::CachingAllocator allocator_;
+  std::unique_ptr<memory::PinnedSource> pinned_source_;
+  std::unique_ptr<memory::PinnedPool> pinned_;  // null if the Program offloads nothing
   FeedFn feed_;
   const std::atomic<bool>* cancel_ = nullptr;
   std::function<void(PhaseKind)> on_phase_;

@@ -149,21 +149,28 @@ Tensor Attention(Context& context, std::vector<Tensor> projections) {
       Forward(context, group, o, saved.emplace_back());
     }
   }
-  Tensor kept_o = Tiled(context) ? context.tape.Detach(o) : Tensor{};
+  Saved kept_o;
+  if (Tiled(context)) kept_o = Saved(context, o);
+  std::vector<Saved> kept;
+  for (const Tensor& value : values) kept.emplace_back(context, value);
+  values.clear();
   std::vector<Tensor> outputs{std::move(o)};
-  auto backward = [&context, values = std::move(values), saved = std::move(saved),
+  auto backward = [&context, kept = std::move(kept), saved = std::move(saved),
                    kept_o = std::move(kept_o)](std::vector<Tensor> grads) mutable {
+    std::vector<Tensor> values;
+    for (Saved& value : kept) values.push_back(value.Take(context));
+    Tensor o = kept_o.Take(context);
     std::vector<Tensor> gradients = EmptyLike(context, values);
     std::vector<HeadGroup> groups = GroupsOf(context, values);
     const std::vector<HeadGroup> into = GroupsOf(context, gradients);
     values.clear();
     for (size_t i = 0; i < groups.size(); ++i) {
-      Backward(context, groups[i], into[i], grads[0], kept_o, saved[i]);
+      Backward(context, groups[i], into[i], grads[0], o, saved[i]);
       saved[i] = {};
     }
     groups.clear();
     grads.clear();
-    kept_o = {};
+    o = {};
     Rotate(context, into, true);
     return gradients;
   };

@@ -75,12 +75,12 @@ std::vector<Tensor> NodeInputs(const Tensor& x, const Segment& segment) {
 }  // namespace
 
 Tensor Checkpoint(Context& context, const Tensor& x, const Segment& segment) {
-  Tensor saved = context.tape.Detach(x);
+  Saved saved(context, x);
   Tensor random = SaveRandom(context);
-  std::vector<Tensor> outputs{RunWithoutGraph(context, segment, saved)};
+  std::vector<Tensor> outputs{RunWithoutGraph(context, segment, context.tape.Detach(x))};
   auto backward = [&context, segment, saved = std::move(saved), random = std::move(random),
                    needs_dx = x.requires_grad()](std::vector<Tensor> grads) mutable {
-    return std::vector<Tensor>{RecomputeBackward(context, segment, std::move(saved),
+    return std::vector<Tensor>{RecomputeBackward(context, segment, saved.Take(context),
                                                  std::move(random), needs_dx,
                                                  std::move(grads))};
   };

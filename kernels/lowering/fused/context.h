@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/lowering/fused/parameters.h"
+#include "kernels/lowering/fused/saved.h"
 
 // What the functions of the fused lowering share. Each function runs ops through the tape,
 // and attaches one node with a hand-fused backward pass; gradients of parameters go straight into
@@ -19,6 +20,8 @@ struct Context {
   int64_t tokens = 0;   // of one sequence
   Tensor cos = {}, sin = {};  // rotary tables [tokens, head_dim / 2] fp32
   Tensor random = {};     // generator [2] int64, if the model drops out
+  ActivationMover* offload = nullptr;  // null: activations stay
+  std::vector<size_t>* unit_ends = nullptr;  // positions in the Program, for the dry run
   Tensor loss_scale = {}; // [1] fp32, with fp16
   Tensor logits = {};     // [rows, vocab]: where a copy is kept, if asked for
   Category stream_category = Category::kActivations;  // whose the residual stream is

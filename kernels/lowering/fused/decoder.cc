@@ -73,6 +73,25 @@ Tensor Embed(Context& context, const ModelNames& names, Tensor token_ids) {
   return Dropout(context, outputs[0], kEmbeddingDropout);
 }
 
+// One unit of activation offload (a layer or a segment) around what `run` does to x.
+template <class Run>
+Tensor Unit(Context& context, int64_t unit, Tensor x, Run run) {
+  if (context.offload != nullptr) context.offload->BeginLayer(unit);
+  Tensor y = run(std::move(x));
+  if (context.unit_ends != nullptr) {
+    context.unit_ends->push_back(context.tape.program().code.size());
+  }
+  if (context.offload == nullptr) return y;
+  context.offload->EndLayer();
+  Tensor marked = context.tape.Detach(y);
+  context.tape.Attach("offload", {y}, marked,
+                      [offload = context.offload, unit](std::vector<Tensor> grads) {
+                        offload->BeginBackward(unit);
+                        return grads;
+                      });
+  return marked;
+}
+
 // Layers [begin, end) as one segment; only the very last product of a recomputation is skipped.
 Tensor Layers(Context& context, const ModelNames& names, Tensor x, int64_t begin, int64_t end) {
   const bool skip = context.skip_output;
@@ -101,7 +120,9 @@ Tensor LayerSegments(Context& context, const ModelNames& names, Tensor x, int64_
     auto run = [names, begin, end](Context& inner, const Tensor& input) {
       return Layers(inner, names, input, begin, end);
     };
-    x = Checkpoint(context, x, {run, TrainableOf(context, begin, end)});
+    x = Unit(context, begin / every, std::move(x), [&](Tensor input) {
+      return Checkpoint(context, input, {run, TrainableOf(context, begin, end)});
+    });
   }
   return x;
 }
@@ -131,7 +152,12 @@ Tensor Stack(Context& context, const ModelNames& names, Tensor x) {
   const CheckpointConfig& config = context.config.checkpoint;
   if (config.every > 0) return LayerSegments(context, names, std::move(x), config.every);
   if (config.attention > 0 || config.mlp > 0) return BlockChain(context, names, std::move(x));
-  return Layers(context, names, std::move(x), 0, context.model().layers);
+  for (int64_t i = 0; i < context.model().layers; ++i) {
+    x = Unit(context, i, std::move(x), [&](Tensor input) {
+      return Layers(context, names, std::move(input), i, i + 1);
+    });
+  }
+  return x;
 }
 
 LinearLayer FindHead(Context& context, const ModelNames& names) {
@@ -149,6 +175,7 @@ Tensor Decoder(Context& context, Tensor token_ids, Targets targets, const Tensor
                bool first_micro_batch) {
   const ModelNames names = NamesOf(context.model().architecture);
   Tensor x = Stack(context, names, Embed(context, names, std::move(token_ids)));
+  if (context.offload != nullptr) context.offload->EndForward();
   const Dtype dtype =
       context.config.fp32.final_norm ? context.statistics() : context.compute;
   Tensor normed = Norm(context, x, FindNorm(context, names.final_norm), dtype);

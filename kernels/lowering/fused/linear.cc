@@ -174,18 +174,20 @@ void LinearBackwardInput(Context& context, const LinearLayer& layer, const Tenso
 
 std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
                                 const std::vector<LinearLayer>& layers, Category category) {
-  Tensor input = context.tape.Detach(Cast(context, x, context.compute));
+  const Tensor operand = Cast(context, x, context.compute);
   std::vector<LinearSaved> saved(layers.size());
   std::vector<Tensor> inputs{x};
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < layers.size(); ++i) {
-    outputs.push_back(LinearForward(context, layers[i], input, saved[i], category));
+    outputs.push_back(LinearForward(context, layers[i], operand, saved[i], category));
     UseLinear(context, layers[i]);
     AppendParameters(layers[i], inputs);
   }
-  auto backward = [&context, layers, saved = std::move(saved), input = std::move(input),
+  auto backward = [&context, layers, saved = std::move(saved),
+                   kept = Saved(context, operand),
                    dtype = x.dtype(), shape = x.shape(),
                    needs_dx = x.requires_grad()](std::vector<Tensor> grads) mutable {
+    Tensor input = kept.Take(context);
     Tensor dx;
     for (size_t i = layers.size(); i-- > 0;) {
       Tensor dy = std::move(grads[i]);

@@ -23,12 +23,8 @@ Tensor SiluDown(Context& context, Tensor gate, Tensor up, const LinearLayer& dow
   Tape& tape = context.tape;
   LinearSaved saved;
   std::vector<Tensor> inputs;
-  Tensor kept_gate, kept_up;
-  if (tape.grad_enabled()) {
-    inputs = {gate, up};
-    kept_gate = tape.Detach(gate);
-    kept_up = tape.Detach(up);
-  }
+  Saved kept_gate(context, gate), kept_up(context, up);
+  if (tape.grad_enabled()) inputs = {gate, up};
   std::vector<Tensor> outputs;
   if (context.skip_output && down.lora_a == nullptr) {
     outputs.push_back(StandIn(context, down, gate));
@@ -40,9 +36,10 @@ Tensor SiluDown(Context& context, Tensor gate, Tensor up, const LinearLayer& dow
   }
   UseLinear(context, down);
   AppendParameters(down, inputs);
-  auto backward = [&context, down, saved = std::move(saved), gate = std::move(kept_gate),
-                   up = std::move(kept_up)](std::vector<Tensor> grads) mutable {
+  auto backward = [&context, down, saved = std::move(saved), kept_gate = std::move(kept_gate),
+                   kept_up = std::move(kept_up)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
+    const Tensor gate = kept_gate.Take(context), up = kept_up.Take(context);
     Tensor dinner = Like(context, gate);
     LinearBackwardInput(context, down, dy, saved, dinner, false, false);
     // The gradients overwrite gate and up; the inner product takes the place of its gradient.
@@ -60,11 +57,8 @@ Tensor GeluDown(Context& context, Tensor inner, const LinearLayer& down, bool ta
   const Attrs attrs = Attrs::Of(ops::GeluAttrs{tanh_form});
   LinearSaved saved;
   std::vector<Tensor> inputs;
-  Tensor kept;
-  if (tape.grad_enabled()) {
-    inputs = {inner};
-    kept = tape.Detach(inner);
-  }
+  Saved kept(context, inner);
+  if (tape.grad_enabled()) inputs = {inner};
   std::vector<Tensor> outputs;
   if (context.skip_output && down.lora_a == nullptr) {
     outputs.push_back(StandIn(context, down, inner));
@@ -77,8 +71,9 @@ Tensor GeluDown(Context& context, Tensor inner, const LinearLayer& down, bool ta
   UseLinear(context, down);
   AppendParameters(down, inputs);
   auto backward = [&context, down, attrs, saved = std::move(saved),
-                   inner = std::move(kept)](std::vector<Tensor> grads) mutable {
+                   kept = std::move(kept)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
+    const Tensor inner = kept.Take(context);
     Tensor buffer = Like(context, inner);
     context.tape.Run(ops::kGelu, {inner}, {buffer}, attrs);
     LinearBackwardParameters(context, down, dy, buffer, saved, false);
@@ -101,8 +96,9 @@ Tensor BranchEnd(Context& context, Tensor x, const LinearLayer& layer) {
   std::vector<Tensor> outputs{StandIn(context, layer, x)};
   UseLinear(context, layer);
   AppendParameters(layer, inputs);
-  auto backward = [&context, layer, x = tape.Detach(x)](std::vector<Tensor> grads) mutable {
+  auto backward = [&context, layer, kept = Saved(context, x)](std::vector<Tensor> grads) mutable {
     Tensor dy = std::move(grads[0]);
+    Tensor x = kept.Take(context);
     Tensor dx = Like(context, x);
     LinearSaved none;
     LinearBackwardParameters(context, layer, dy, std::move(x), none, false);

@@ -80,16 +80,16 @@ NormLayer FindNorm(Context& context, const std::string& prefix) {
 
 std::vector<Tensor> NormWithResidual(Context& context, const Tensor& x,
                                      const std::vector<NormLayer>& layers, Dtype dtype) {
-  Tensor input = context.tape.Detach(x);
   std::vector<NormSaved> saved(layers.size());
   std::vector<Tensor> inputs{x};
   std::vector<Tensor> outputs{context.tape.Detach(x)};
   for (size_t i = 0; i < layers.size(); ++i) {
-    outputs.push_back(NormForward(context, layers[i], input, dtype, saved[i]));
+    outputs.push_back(NormForward(context, layers[i], x, dtype, saved[i]));
     UseNorm(context, layers[i], inputs);
   }
   auto backward = [&context, layers, saved = std::move(saved),
-                   input = std::move(input)](std::vector<Tensor> grads) {
+                   kept = Saved(context, x)](std::vector<Tensor> grads) mutable {
+    const Tensor input = kept.Take(context);
     Tensor dx = std::move(grads[0]);
     if (dx.handles() != 1) throw std::logic_error("a residual's gradient is still in use");
     for (size_t i = layers.size(); i-- > 0;) {
