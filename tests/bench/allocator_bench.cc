@@ -26,8 +26,11 @@ void BM_AllocFreePair(benchmark::State& state) {
   std::mt19937_64 random(1);
   std::vector<Block*> live(state.range(0));
   for (Block*& block : live) block = allocator.Allocate(RandomBytes(random), Category::kWeights);
-  std::vector<std::pair<size_t, int64_t>> plan(1 << 16);
-  for (auto& [victim, bytes] : plan) victim = random() % live.size(), bytes = RandomBytes(random);
+  std::vector<std::pair<uint32_t, int32_t>> plan(1 << 16);
+  for (auto& [victim, bytes] : plan) {
+    victim = static_cast<uint32_t>(random() % live.size());
+    bytes = static_cast<int32_t>(RandomBytes(random));
+  }
   size_t step = 0;
   for (auto _ : state) {
     auto [victim, bytes] = plan[step++ & (plan.size() - 1)];
