@@ -1,0 +1,234 @@
+#include "kernels/device/modelled/dry_run.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/core/error.h"
+#include "kernels/memory/modelled_source.h"
+
+namespace hbmtune::device {
+namespace {
+
+constexpr int64_t kEndless = int64_t{1} << 52;
+// Reserved memory stands after a step or two; a trace that still grows leaks.
+constexpr int64_t kMostSteadySteps = 6;
+
+class Replay {
+ public:
+  Replay(const StepTrace& trace, const memory::AllocatorConfig& config, int64_t capacity_bytes)
+      : trace_(trace),
+        source_(capacity_bytes > 0 ? capacity_bytes : kEndless),
+        allocator_(config, source_, events_),
+        blocks_(trace.storage_count),
+        pinned_(trace.storage_count) {}
+
+  DryRunMemory Run() {
+    Section(0, trace_.first_step);
+    Section(trace_.first_step, trace_.steady_step);
+    int64_t reserved = -1;
+    while (memory_.steady_steps < kMostSteadySteps && reserved != allocator_.reserved_bytes()) {
+      reserved = allocator_.reserved_bytes();
+      Section(trace_.steady_step, trace_.ops.size());
+      ++memory_.steady_steps;
+    }
+    return Figures();
+  }
+
+ private:
+  void Section(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) Take(trace_.ops[i]);
+  }
+
+  void Take(const TraceOp& op) {
+    switch (op.kind) {
+      case TraceOp::Kind::kAllocate: Allocate(op); break;
+      case TraceOp::Kind::kFree: Free(op); break;
+      case TraceOp::Kind::kUseOn:
+        if (blocks_[op.id] != nullptr) allocator_.RecordStream(blocks_[op.id], op.stream);
+        break;
+      case TraceOp::Kind::kPhase: phase_ = static_cast<PhaseKind>(op.detail); break;
+      default: break;
+    }
+  }
+
+  void Allocate(const TraceOp& op) {
+    if (op.pinned) {
+      pinned_[op.id] = op.bytes;
+      pinned_now_ += op.bytes;
+      memory_.pinned_bytes = std::max(memory_.pinned_bytes, pinned_now_);
+      return;
+    }
+    try {
+      blocks_[op.id] = allocator_.Allocate(op.bytes, static_cast<Category>(op.detail), op.stream);
+    } catch (const OutOfMemory& error) {
+      throw OutOfMemory(error.shortage(), std::string(Name(phase_)));
+    }
+    const int64_t now = allocator_.allocated_bytes();
+    int64_t& phase_peak = memory_.allocated_by_phase[static_cast<size_t>(phase_)];
+    phase_peak = std::max(phase_peak, now);
+    if (now > memory_.peak_allocated_bytes) {
+      memory_.peak_allocated_bytes = now;
+      memory_.peak_phase = phase_;
+    }
+  }
+
+  void Free(const TraceOp& op) {
+    if (op.pinned) {
+      pinned_now_ -= pinned_[op.id];
+      return;
+    }
+    allocator_.Free(blocks_[op.id]);
+    blocks_[op.id] = nullptr;
+  }
+
+  DryRunMemory Figures() {
+    memory_.peak_reserved_bytes = allocator_.statistics().reserved_bytes.all.peak;
+    memory_.alloc_retries = allocator_.statistics().num_alloc_retries;
+    const memory::AllocatedPeak peak = allocator_.allocated_peak();
+    for (size_t i = 0; i < kCategoryCount; ++i) {
+      if (peak.by_category[i] == 0) continue;
+      memory_.breakdown.push_back({static_cast<Category>(i), peak.by_category[i]});
+    }
+    return std::move(memory_);
+  }
+
+  const StepTrace& trace_;
+  memory::ModelledSource source_;
+  memory::EventsAtOnce events_;
+  memory::CachingAllocator allocator_;
+  std::vector<memory::Block*> blocks_;
+  std::vector<int64_t> pinned_;
+  int64_t pinned_now_ = 0;
+  PhaseKind phase_ = PhaseKind::kSetup;
+  DryRunMemory memory_;
+};
+
+// Bytes that one rank moves for a collective over `ranks`, as a ring does it.
+double RingBytes(CollectiveKind kind, double bytes, int64_t ranks) {
+  const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return kind == CollectiveKind::kAllReduce ? 2 * share * bytes : share * bytes;
+}
+
+class Clock {
+ public:
+  Clock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size)
+      : trace_(trace), profile_(profile), ranks_(world_size), events_(trace.event_count) {
+    for (const TraceKernel& kernel : trace.work) {
+      kernel_seconds_.push_back(KernelSeconds(profile, kernel.cost, kernel.dtype));
+    }
+  }
+
+  DryRunTime Run(int64_t extra_micro_steps) {
+    const size_t micro_end = extra_micro_steps > 0 ? FirstMicroStepEnd() : trace_.steady_step;
+    for (int64_t n = 0; n < extra_micro_steps; ++n) Section(trace_.steady_step, micro_end);
+    Section(trace_.steady_step, trace_.ops.size());
+    Join();
+    time_.step_seconds = host_;
+    return time_;
+  }
+
+ private:
+  void Section(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) Take(trace_.ops[i]);
+  }
+
+  // Where the second forward pass of the steady step begins, or what follows the only one.
+  size_t FirstMicroStepEnd() const {
+    bool entered = false;
+    for (size_t i = trace_.steady_step; i < trace_.ops.size(); ++i) {
+      if (trace_.ops[i].kind != TraceOp::Kind::kPhase) continue;
+      const auto phase = static_cast<PhaseKind>(trace_.ops[i].detail);
+      const bool micro = phase == PhaseKind::kForward || phase == PhaseKind::kLoss ||
+                         phase == PhaseKind::kBackward;
+      if (entered && (!micro || phase == PhaseKind::kForward)) return i;
+      entered = true;
+    }
+    return trace_.ops.size();
+  }
+
+  void Join() {
+    for (double stream : streams_) host_ = std::max(host_, stream);
+  }
+
+  // Work of that length at the end of a stream, issued now.
+  void Issue(StreamId stream, double seconds) {
+    const double issue = profile_.issue_seconds.value;
+    host_ += issue;
+    time_.issue_seconds += issue;
+    streams_[stream] = std::max(streams_[stream], host_) + seconds;
+  }
+
+  void Kernel(const TraceOp& op) {
+    if (static_cast<TraceWork>(op.detail) == TraceWork::kCpu) {
+      const double rate = profile_.cpu_adam_parameters_per_second.value;
+      const bool steps = trace_.work[op.id].cost.kind == CostClass::kOptimizer;
+      const double seconds = steps && rate > 0 ? trace_.work[op.id].elements / rate : 0;
+      host_ = std::max(host_, streams_[op.stream]) + seconds;
+      streams_[op.stream] = host_;
+      time_.work_seconds[op.detail] += seconds;
+      return;
+    }
+    const double seconds = kernel_seconds_[op.id];
+    time_.work_seconds[op.detail] += seconds;
+    Issue(op.stream, seconds);
+  }
+
+  void Copy(const TraceOp& op, double bytes_per_second) {
+    const double seconds =
+        std::max(profile_.copy_seconds.value, static_cast<double>(op.bytes) / bytes_per_second);
+    time_.copy_seconds += seconds;
+    Issue(op.stream, seconds);
+  }
+
+  void Collect(const TraceOp& op) {
+    if (ranks_ < 2) return;
+    const double moved = RingBytes(static_cast<CollectiveKind>(op.detail),
+                                   static_cast<double>(op.bytes), ranks_);
+    const double seconds = profile_.collective_seconds.value +
+                           moved / profile_.collective_bytes_per_second.value;
+    time_.collective_seconds += seconds;
+    Issue(op.stream, seconds);
+  }
+
+  void Take(const TraceOp& op) {
+    switch (op.kind) {
+      case TraceOp::Kind::kRun: Kernel(op); break;
+      case TraceOp::Kind::kCopyOut:
+        Copy(op, profile_.device_to_host_bytes_per_second.value);
+        break;
+      case TraceOp::Kind::kCopyIn: Copy(op, profile_.host_to_device_bytes_per_second.value); break;
+      case TraceOp::Kind::kCollective: Collect(op); break;
+      case TraceOp::Kind::kRecord: events_[op.id] = streams_[op.stream]; break;
+      case TraceOp::Kind::kWait:
+        streams_[op.stream] = std::max(streams_[op.stream], events_[op.id]);
+        break;
+      case TraceOp::Kind::kReadScalar:
+        host_ = std::max(host_, streams_[kComputeStream]) + profile_.copy_seconds.value;
+        break;
+      default: break;
+    }
+  }
+
+  const StepTrace& trace_;
+  const DeviceProfile& profile_;
+  const int64_t ranks_;
+  std::vector<double> kernel_seconds_;
+  std::vector<double> events_;
+  std::array<double, 256> streams_{};
+  double host_ = 0;
+  DryRunTime time_;
+};
+
+}  // namespace
+
+DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
+                             int64_t capacity_bytes) {
+  return Replay(trace, config, capacity_bytes).Run();
+}
+
+DryRunTime DryRunClock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size,
+                       int64_t extra_micro_steps) {
+  return Clock(trace, profile, world_size).Run(extra_micro_steps);
+}
+
+}  // namespace hbmtune::device

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/core/result.h"
+#include "kernels/device/modelled/step_trace.h"
+#include "kernels/device/profile.h"
+#include "kernels/memory/allocator_config.h"
+#include "kernels/memory/caching_allocator.h"
+
+namespace hbmtune::device {
+
+// Memory of a run: its setup, its first step, and steady steps until the reserved memory stands.
+struct DryRunMemory {
+  int64_t peak_allocated_bytes = 0;
+  int64_t peak_reserved_bytes = 0;
+  PhaseKind peak_phase = PhaseKind::kSetup;
+  std::vector<CategoryBytes> breakdown;  // at the allocated peak, without zeros
+  std::array<int64_t, EnumNames<PhaseKind>::kNames.size()> allocated_by_phase{};
+  int64_t pinned_bytes = 0;  // most host memory at once
+  int64_t steady_steps = 0;  // that were needed
+  int64_t alloc_retries = 0;
+};
+
+// The trace through the caching allocator on a device of that capacity; 0 for one without end.
+// Throws OutOfMemory, with the phase, when the capacity does not suffice.
+DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
+                             int64_t capacity_bytes = 0);
+
+// Time of the steady step. The host issues work one operation after the other (issue_seconds);
+// each stream runs its work in order, after the host has issued it and after what it waits for.
+// The host joins the compute stream where a number is read back or the CPU steps the optimizer.
+// Concurrent streams do not slow each other down.
+struct DryRunTime {
+  double step_seconds = 0;
+  std::array<double, kTraceWorkCount> work_seconds{};  // of kernels, by TraceWork
+  double copy_seconds = 0;
+  double collective_seconds = 0;
+  double issue_seconds = 0;  // of the host
+};
+// `extra_micro_steps`: how often the first micro-step runs beyond those in the trace.
+DryRunTime DryRunClock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size,
+                       int64_t extra_micro_steps = 0);
+
+}  // namespace hbmtune::device

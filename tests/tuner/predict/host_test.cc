@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "kernels/core/units.h"
+#include "kernels/step/trial.h"
+#include "tuner/predict/predict.h"
+
+// On the host a dry run and a real run walk the same Program through the same allocator.
+namespace hbmtune {
+namespace {
+
+Workload SmallJob() {
+  Workload workload;
+  ModelSpec& model = workload.model;
+  model.name = "small";
+  model.hidden = 64, model.layers = 3, model.heads = 4, model.kv_heads = 2;
+  model.head_dim = 16, model.ffn = 176, model.vocab = 500, model.max_positions = 512;
+  workload.seq_len = 48;
+  return workload;
+}
+
+void ExpectSamePeaks(const Workload& workload, const TrainConfig& config) {
+  step::TrialRequest request;
+  request.workload = workload;
+  request.config = config;
+  request.memory_bytes = kGiB;
+  request.max_steps = 2;
+  Measurement measured = step::RunTrial(request);
+  ASSERT_EQ(measured.outcome, Outcome::kOk) << measured.message;
+  auto estimate =
+      Predict(workload, config, *device::FindProfile("host"), {.capacity_bytes = kGiB});
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->peak_allocated_bytes, measured.peak_allocated_bytes);
+  EXPECT_EQ(estimate->peak_reserved_bytes, measured.peak_reserved_bytes);
+  EXPECT_EQ(estimate->peak_phase, measured.peak_phase);
+  ASSERT_EQ(estimate->breakdown.size(), measured.breakdown.size());
+  for (size_t i = 0; i < measured.breakdown.size(); ++i) {
+    EXPECT_EQ(estimate->breakdown[i].category, measured.breakdown[i].category);
+    EXPECT_EQ(estimate->breakdown[i].bytes, measured.breakdown[i].bytes);
+  }
+}
+
+TEST(PredictOnHost, PeaksAreThoseOfTheTrialToTheByte) {
+  constexpr int64_t micro_batch = 3;
+  for (int64_t every : {0, 2}) {
+    for (int64_t grad_accum : {1, 3}) {
+      TrainConfig config;
+      config.micro_batch = micro_batch;
+      config.grad_accum = grad_accum;
+      config.checkpoint.every = every;
+      SCOPED_TRACE(testing::Message() << "micro-batch " << micro_batch << ", checkpoint every "
+                                      << every << ", accumulation " << grad_accum);
+      ExpectSamePeaks(SmallJob(), config);
+    }
+  }
+}
+
+TEST(PredictOnHost, AlsoInBf16WithMastersAndALora) {
+  TrainConfig config;
+  config.param_dtype = config.compute_dtype = Dtype::kBf16;
+  config.master_weights = true;
+  ExpectSamePeaks(SmallJob(), config);
+  Workload lora = SmallJob();
+  lora.lora.rank = 8;
+  ExpectSamePeaks(lora, TrainConfig{});
+}
+
+TEST(PredictOnHost, SaysWhatARealTrialRunsOutOf) {
+  TrainConfig config;
+  config.micro_batch = 64;
+  const Ceiling ceiling{.capacity_bytes = 64 * kMiB};
+  auto estimate = Predict(SmallJob(), config, *device::FindProfile("host"), ceiling);
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_FALSE(estimate->fits);
+  step::TrialRequest request;
+  request.workload = SmallJob();
+  request.config = config;
+  request.memory_bytes = 64 * kMiB;
+  EXPECT_EQ(step::RunTrial(request).outcome, Outcome::kOutOfMemory);
+}
+
+}  // namespace
+}  // namespace hbmtune

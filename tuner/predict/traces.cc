@@ -1,0 +1,87 @@
+#include "tuner/predict/traces.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "kernels/core/json.h"
+#include "kernels/lowering/fused.h"
+#include "kernels/lowering/hf.h"
+
+namespace hbmtune::predict {
+namespace {
+
+// Two micro-steps show everything that memory does: the first gradients, and added ones.
+constexpr int64_t kMicroSteps = 2;
+constexpr size_t kKept = 256;
+
+class TraceCache {
+ public:
+  using Trace = std::shared_ptr<const device::StepTrace>;
+
+  Trace Find(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    auto found = traces_.find(key);
+    return found == traces_.end() ? nullptr : found->second;
+  }
+  void Add(const std::string& key, Trace trace) {
+    std::lock_guard lock(mutex_);
+    if (!traces_.emplace(key, std::move(trace)).second) return;
+    order_.push_back(key);
+    if (order_.size() <= kKept) return;
+    traces_.erase(order_.front());
+    order_.pop_front();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, Trace> traces_;
+  std::deque<std::string> order_;
+};
+
+TraceCache& Cache() {
+  static TraceCache cache;
+  return cache;
+}
+
+Program LowerFor(const Workload& workload, const TrainConfig& config,
+                 const device::DeviceProfile& profile) {
+  if (workload.framework == Framework::kFused) return lowering::LowerFused(workload, config);
+  lowering::HfOptions options;
+  options.gpu.compute_units = static_cast<int64_t>(profile.compute_units.value);
+  options.gpu.workspace_bytes = profile.workspace_bytes();
+  // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
+  // cuBLASLt's anew for each product, as recorded.
+  options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;
+  return lowering::LowerHf(workload, config, options);
+}
+
+}  // namespace
+
+int64_t ExtraMicroSteps(const TrainConfig& config) {
+  return std::max<int64_t>(0, config.grad_accum - kMicroSteps);
+}
+
+absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
+    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile) {
+  Workload shown = workload;
+  shown.global_batch = 0;
+  TrainConfig lowered = config;
+  lowered.grad_accum = std::min(config.grad_accum, kMicroSteps);
+  lowered.allocator = {};
+  lowered.cleanup_every_steps = 0;
+  const std::string key =
+      ToJson(shown).dump() + ToJson(lowered).dump() + profile.name + profile.architecture;
+  if (auto trace = Cache().Find(key)) return trace;
+  try {
+    auto trace = std::make_shared<const device::StepTrace>(
+        device::TraceOf(LowerFor(shown, lowered, profile)));
+    Cache().Add(key, trace);
+    return trace;
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+}
+
+}  // namespace hbmtune::predict

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/core/train_config.h"
+#include "kernels/core/workload.h"
+#include "kernels/device/modelled/step_trace.h"
+#include "kernels/device/profile.h"
+
+namespace hbmtune::predict {
+
+// The framework's Program of a config, ready for dry runs. Configs that differ only in what a
+// Program does not depend on (allocator settings, micro-steps beyond two) share one; the last few
+// hundred are kept. INVALID_ARGUMENT names what the framework's lowering does not model.
+// Thread-safe.
+absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
+    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);
+
+// Micro-steps of the config that its trace does not hold.
+int64_t ExtraMicroSteps(const TrainConfig& config);
+
+}  // namespace hbmtune::predict
