@@ -45,6 +45,7 @@ class Trial {
     lowering::FusedOptions options;
     options.optimizer = request_.optimizer;
     options.rank = request_.rank;
+    options.device_bytes = request_.memory_bytes;
     const Program program = lowering::LowerFused(request_.workload, request_.config, options);
     device::HostDeviceOptions device_options;
     device_options.memory_bytes = request_.memory_bytes;
@@ -53,7 +54,8 @@ class Trial {
     if (events_.on_started) events_.on_started(request_.memory_bytes);
     Executor executor(program, device,
                       memory::AllocatorConfig::From(request_.config.allocator),
-                      {.poison = request_.poison});
+                      {.poison = request_.poison,
+                       .pool_bytes = request_.config.offload.pool_bytes});
     try {
       RunSteps(program, executor);
     } catch (...) {
@@ -147,7 +149,7 @@ class Trial {
     measurement_.peak_used_bytes = peaks.reserved_bytes;
     measurement_.peak_phase = Name(peaks.phase);
     measurement_.breakdown = peaks.breakdown;
-    measurement_.host_bytes = executor.device().pinned_bytes();
+    measurement_.host_bytes = executor.pinned_bytes();
   }
 
   const TrialRequest& request_;

@@ -1,27 +1,13 @@
 #include "kernels/lowering/fused/saved.h"
 
 #include "kernels/lowering/fused/context.h"
+#include "kernels/lowering/fused/on_stream.h"
 
 namespace hbmtune::lowering {
 namespace {
 
 // Smaller tensors (statistics of a norm) stay: a copy of under 16 KiB costs its launch.
 constexpr int64_t kLeastBytes = 16 * 1024;
-
-// Instructions go to another stream while it lives.
-class OnStream {
- public:
-  OnStream(Tape& tape, StreamId stream) : tape_(tape), before_(tape.stream()) {
-    tape_.set_stream(stream);
-  }
-  ~OnStream() { tape_.set_stream(before_); }
-  OnStream(const OnStream&) = delete;
-  OnStream& operator=(const OnStream&) = delete;
-
- private:
-  Tape& tape_;
-  StreamId before_;
-};
 
 }  // namespace
 
