@@ -34,7 +34,7 @@ def label(stack):
     A node in brackets, '(MmBackward0)', is the engine at work on it outside its own code:
     accumulating gradients, dropping its inputs and saved tensors.
     """
-    parts = []
+    parts, allocating = [], ""
     for i, event in enumerate(stack):
         name = event.name()
         if name.startswith(PHASE):
@@ -45,9 +45,11 @@ def label(stack):
             part = None if inside else f"({node})"
         else:
             part = name.removeprefix("aten::").removeprefix("torch::autograd::")
-        if part and part not in ALLOCATING:
+        if part in ALLOCATING:
+            allocating = part
+        elif part:
             parts.append(part)
-    return "/".join(parts)
+    return "/".join(parts) or allocating
 
 
 def device_flag(value):
@@ -126,7 +128,7 @@ class Unobserved:
     A recording is believed when a run without observers has the same figures.
     """
 
-    KEYS = ("peak_bytes", "peak_allocated_bytes", "live_allocated_bytes")
+    KEYS = ("peak_allocated_bytes", "live_allocated_bytes")
 
     def __init__(self):
         self.figures = []
@@ -136,8 +138,7 @@ class Unobserved:
         torch.cuda.reset_peak_memory_stats()
         yield
         statistics = torch.cuda.memory_stats()
-        self.figures.append((statistics["requested_bytes.all.peak"],
-                             statistics["allocated_bytes.all.peak"],
+        self.figures.append((statistics["allocated_bytes.all.peak"],
                              statistics["allocated_bytes.all.current"]))
 
     def own(self, category, tensors):
