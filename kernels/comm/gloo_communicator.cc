@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <vector>
@@ -40,6 +41,7 @@ namespace {
 }  // namespace
 
 GlooCommunicator::GlooCommunicator(const GlooOptions& options) : options_(options) {
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to sockets whose rank may be gone
   if (mkdir(options.rendezvous_path.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DeviceError("ranks cannot meet in " + options.rendezvous_path + ": " +
                       std::strerror(errno));
