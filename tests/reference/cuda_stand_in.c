@@ -181,7 +181,10 @@ int stand_in_flag = 1;
 // What the host reads from the device must be defined; large device memory stays untouched.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind) {
   (void)kind;
-  if (bytes == 1 && is_device(from) && !is_device(to)) return *(char*)to = stand_in_flag, cudaSuccess;
+  if (bytes == 1 && is_device(from) && !is_device(to)) {
+    *(char*)to = stand_in_flag;
+    return cudaSuccess;
+  }
   if (bytes <= kSmallCopyBytes || !is_device(to)) memcpy(to, from, bytes);
   return cudaSuccess;
 }

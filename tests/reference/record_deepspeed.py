@@ -234,6 +234,9 @@ def runs():
              ZeroSpec(model, stage=3, reduce_scatter=False, **big),
              ZeroSpec(model, stage=3, prefetch_bucket_size=0, max_live_parameters=200_000),
              ZeroSpec(model, stage=3, max_reuse_distance=0),
+             ZeroSpec(model, stage=3, max_reuse_distance=0, prefetch_bucket_size=0),
+             ZeroSpec(model, stage=3, max_reuse_distance=0, reduce_bucket_size=128 * 128,
+                      prefetch_bucket_size=128 * 128 * 9 // 10, persistence_threshold=1280),
              ZeroSpec(vary(model, checkpoint="non_reentrant"), stage=3, max_reuse_distance=0,
                       max_live_parameters=200_000, persistence_threshold=0),
              ZeroSpec(model, stage=3, sub_group_size=150_000),
@@ -246,6 +249,7 @@ def runs():
     specs += [ZeroSpec(vary(heavy, clip=1.0, optimizer="adamw_foreach"), stage=stage,
                        overlap_comm=True, dtype="fp16", max_reuse_distance=0, **big)
               for stage in (2, 3)]
+    specs += [ZeroSpec(heavy, stage=3, max_reuse_distance=0, prefetch_bucket_size=0, **big)]
     return [vary(s, rank=rank) for s in specs + three for rank in (0, 1)]
 
 
