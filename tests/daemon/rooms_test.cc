@@ -1,0 +1,157 @@
+// The daemon's small rooms: options, log lines, events, sockets, HTTP.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "daemon/base/log.h"
+#include "daemon/http/http_server.h"
+#include "daemon/http/metrics.h"
+#include "daemon/net/peers.h"
+#include "daemon/net/unix_socket.h"
+#include "daemon/options.h"
+#include "daemon/studies/event_hub.h"
+#include "tests/support/temp_dir.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Options, AFlagGoesBeforeTheFile) {
+  testing::TempDir dir;
+  const std::string file = dir.path() + "/c.toml";
+  {
+    std::ofstream out(file);
+    out << "http = \"off\"\nlog_format = \"json\"\nstate_dir = \"/from/file\"\n";
+  }
+  const char* argv[] = {"hbmtuned", "--config", file.c_str(), "--state-dir", "/from/flag"};
+  auto options = ParseOptions(5, argv);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->state_dir, "/from/flag");
+  EXPECT_EQ(options->http, "off");
+  EXPECT_EQ(options->log_format, LogFormat::kJson);
+}
+
+TEST(Options, NameTheKeyThatIsWrong) {
+  Options options;
+  EXPECT_THAT(std::string(ApplyToml("sokcet = \"x\"", "f.toml", options).message()),
+              HasSubstr("f.toml: sokcet: unknown field"));
+  EXPECT_THAT(std::string(ApplyToml("log_level = \"loud\"", "f.toml", options).message()),
+              HasSubstr("'loud' is not debug, info, warning or error"));
+  EXPECT_THAT(std::string(ApplyToml("a = \n", "f.toml", options).message()),
+              HasSubstr("f.toml:1:"));
+}
+
+TEST(Log, QuotesWhatNeedsIt) {
+  EXPECT_EQ(FormatLogLine(LogFormat::kLogfmt, "probe ends", {{"trial", "studies/1"}, {"n", 3}}),
+            "msg=\"probe ends\" trial=studies/1 n=3");
+  EXPECT_EQ(FormatLogLine(LogFormat::kLogfmt, "x", {{"why", "a \"b\"\n"}, {"none", ""}}),
+            "msg=\"x\" why=\"a \\\"b\\\"\\n\" none=\"\"");
+  EXPECT_EQ(FormatLogLine(LogFormat::kJson, "x", {{"why", "\xff"}}),
+            "\"msg\":\"x\",\"why\":\"\xef\xbf\xbd\"");
+}
+
+TEST(EventHub, ASlowReaderIsToldWhatItMissedAndStillSeesTheEnd) {
+  EventHub hub;
+  auto reader = hub.Subscribe(1);
+  const size_t sent = Subscription::kCapacity + 10;
+  for (size_t i = 0; i < sent; ++i) hub.Publish(1, TrialProgress{});
+  StudyRecord ended;
+  ended.id = 1;
+  ended.state = StudyState::kSucceeded;
+  hub.End(ended);
+  int64_t seen = 0;
+  int64_t missed = 0;
+  std::shared_ptr<const StudyEvent> last;
+  while (auto item = reader->Pop()) {
+    ++seen;
+    missed += item->missed;
+    last = item->event;
+  }
+  EXPECT_EQ(seen + missed, static_cast<int64_t>(sent) + 1);
+  EXPECT_TRUE(std::holds_alternative<StudyRecord>(*last));
+  EXPECT_TRUE(reader->exhausted());
+}
+
+TEST(EventHub, TellsOnlyTheReadersOfThatStudy) {
+  EventHub hub;
+  auto one = hub.Subscribe(1);
+  auto two = hub.Subscribe(2);
+  int told = 0;
+  two->SetNotify([&] { ++told; });
+  hub.Publish(1, TrialProgress{});
+  EXPECT_EQ(told, 1);  // at once, when it was set
+  EXPECT_TRUE(one->Pop().has_value());
+  EXPECT_FALSE(two->Pop().has_value());
+  hub.EndAll();
+  EXPECT_EQ(told, 2);
+  EXPECT_TRUE(two->exhausted());
+}
+
+TEST(UnixSocket, RefusesALiveOneAndReplacesADeadOne) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/s";
+  {
+    auto first = UnixSocket::Listen(path, 0600);
+    ASSERT_TRUE(first.ok()) << first.status();
+    auto second = UnixSocket::Listen(path, 0600);
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr("another hbmtuned (process "));
+    EXPECT_TRUE(ConnectUnix(path).ok());
+  }
+  EXPECT_FALSE(ConnectUnix(path).ok());
+  ASSERT_EQ(close(creat(path.c_str(), 0600)), 0);  // what a dead daemon left
+  EXPECT_TRUE(UnixSocket::Listen(path, 0600).ok());
+}
+
+TEST(UnixSocket, TakesAPathThatIsTooLongForAnAddress) {
+  testing::TempDir dir;
+  const std::string deep = dir.path() + "/" + std::string(120, 'd');
+  ASSERT_EQ(mkdir(deep.c_str(), 0700), 0);
+  auto socket = UnixSocket::Listen(deep + "/s", 0600);
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  EXPECT_TRUE(ConnectUnix(deep + "/s").ok());
+  auto impossible = UnixSocket::Listen(deep + "/" + std::string(100, 's'), 0600);
+  EXPECT_TRUE(absl::IsInvalidArgument(impossible.status())) << impossible.status();
+}
+
+TEST(Peers, KnowsOnlyLiveConnections) {
+  Peers peers;
+  peers.Add(300, {1000, 100, 42});
+  ASSERT_TRUE(peers.Find("fd:300").has_value());
+  EXPECT_EQ(peers.Find("fd:300")->uid, 1000);
+  EXPECT_EQ(peers.CountOf(1000), 1U);
+  EXPECT_FALSE(peers.Find("unix:").has_value());
+  EXPECT_FALSE(peers.Find("fd:3000").has_value());
+  peers.Remove(300);
+  EXPECT_FALSE(peers.Find("fd:300").has_value());
+}
+
+TEST(HttpServer, ListensOnLoopbackOnly) {
+  EXPECT_TRUE(absl::IsInvalidArgument(HttpServer::Start("0.0.0.0:0", {}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(HttpServer::Start("9464", {}).status()));
+  EXPECT_TRUE(IsLoopbackHost("127.0.0.1:1"));
+  EXPECT_TRUE(IsLoopbackHost("localhost"));
+  EXPECT_FALSE(IsLoopbackHost("localhost.evil.example"));
+  EXPECT_FALSE(IsLoopbackHost("evil.example:80"));
+}
+
+TEST(Metrics, CountTrialsByOutcome) {
+  Metrics metrics;
+  TrialRecord trial;
+  trial.measurement.emplace().outcome = Outcome::kOutOfMemory;
+  trial.seconds = 3;
+  metrics.CountTrial(trial, DeviceKind::kHost);
+  metrics.AddGauge("hbmtune_connections", "Clients", [] { return 2.0; });
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, HasSubstr("hbmtune_trials_total{device_kind=\"host\","
+                              "outcome=\"out_of_memory\"} 1"));
+  EXPECT_THAT(text, HasSubstr("hbmtune_probe_duration_seconds_sum 3"));
+  EXPECT_THAT(text, HasSubstr("hbmtune_connections 2"));
+}
+
+}  // namespace
+}  // namespace hbmtune::daemon
