@@ -7,6 +7,7 @@
 #include "kernels/core/units.h"
 #include "tuner/recommend/describe.h"
 #include "tuner/recommend/recommend.h"
+#include "tuner/search/screen.h"
 #include "tuner/text.h"
 
 namespace hbmtune::tuner {
@@ -20,21 +21,25 @@ struct Least {
   Estimate estimate;
 };
 
-void TakeIfLess(const Workload& workload, const TrainConfig& config,
-                const WorkloadEstimator& estimator, std::optional<Least>& least) {
+// The config's peak.
+int64_t TakeIfLess(const Workload& workload, const TrainConfig& config,
+                   const WorkloadEstimator& estimator, std::optional<Least>& least) {
   absl::StatusOr<Estimate> estimate = estimator(workload, config);
-  if (!estimate.ok()) return;
-  if (!least || estimate->peak_used_bytes < least->estimate.peak_used_bytes) {
+  if (!estimate.ok()) return INT64_MAX;
+  int64_t peak = estimate->peak_used_bytes;
+  if (!least || peak < least->estimate.peak_used_bytes) {
     least = Least{config, *std::move(estimate)};
   }
+  return peak;
 }
 
 // The setting that needs least, then its refining axes as long as they help.
 std::optional<Least> FindLeast(const Space& space, const WorkloadEstimator& estimator) {
   std::optional<Least> least;
-  for (const TrainConfig& setting : space.Settings()) {
-    TakeIfLess(space.workload(), setting, estimator, least);
-  }
+  const std::vector<TrainConfig> settings = space.Settings();
+  Explore(settings, [&](size_t i) {
+    return -double(TakeIfLess(space.workload(), settings[i], estimator, least));
+  });
   if (!least) return least;
   int64_t before = INT64_MAX;
   while (least->estimate.peak_used_bytes < before) {

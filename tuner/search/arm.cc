@@ -43,14 +43,25 @@ namespace {
 // and fall back on halves should that not close in.
 class LimitFinder {
  public:
-  LimitFinder(const Space& space, const TrainConfig& setting, EstimateCache& estimates)
-      : space_(space), values_(space.micro_batches()), setting_(setting), estimates_(estimates) {}
+  LimitFinder(const Space& space, const TrainConfig& setting, EstimateCache& estimates,
+              double memory_scale)
+      : space_(space), values_(space.micro_batches()), setting_(setting), estimates_(estimates),
+        memory_scale_(memory_scale) {}
 
-  // Index of the largest micro-batch that fits, given that the smallest does.
-  size_t Find() {
+  bool Fits(size_t i) {
+    const Estimate* estimate = At(i);
+    if (estimate == nullptr) return false;
+    return memory_scale_ == 1 ? estimate->fits : Peak(*estimate) <= double(estimate->ceiling_bytes);
+  }
+
+  // Index of the largest micro-batch that fits, given that the smallest does. `hint` is a likely
+  // one.
+  size_t Find(size_t hint) {
     size_t low = 0;
     size_t high = values_.size();
-    for (size_t next = 1; next < values_.size() && high == values_.size(); next *= 4) {
+    if (hint > 0) (Fits(hint) ? low : high) = hint;
+    if (low > 0 && low + 1 < values_.size()) (Fits(low + 1) ? low : high) = low + 1;
+    for (size_t next = std::max<size_t>(1, 4 * low); next < high; next *= 4) {
       (Fits(next) ? low : high) = next;
     }
     for (int step = 0; high - low > 1; ++step) {
@@ -65,17 +76,15 @@ class LimitFinder {
   const Estimate* At(size_t i) {
     return estimates_.Find(space_.WithMicroBatch(setting_, values_[i]));
   }
-  bool Fits(size_t i) {
-    const Estimate* estimate = At(i);
-    return estimate != nullptr && estimate->fits;
+  double Peak(const Estimate& estimate) const {
+    return memory_scale_ * double(estimate.peak_used_bytes);
   }
   size_t Interpolated(size_t low, size_t high) {
     const Estimate* below = At(low);
     const Estimate* above = At(high);
     size_t middle = low + (high - low) / 2;
     if (above == nullptr || above->peak_used_bytes <= below->peak_used_bytes) return middle;
-    double share = double(below->ceiling_bytes - below->peak_used_bytes) /
-                   double(above->peak_used_bytes - below->peak_used_bytes);
+    double share = (double(below->ceiling_bytes) - Peak(*below)) / (Peak(*above) - Peak(*below));
     double wanted = values_[low] + share * double(values_[high] - values_[low]);
     auto it = std::upper_bound(values_.begin(), values_.end(), int64_t(std::floor(wanted)));
     auto index = static_cast<size_t>(it - values_.begin());
@@ -86,11 +95,13 @@ class LimitFinder {
   const std::vector<int64_t>& values_;
   const TrainConfig& setting_;
   EstimateCache& estimates_;
+  double memory_scale_;
 };
 
 }  // namespace
 
-Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates) {
+Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates,
+            double memory_scale, int64_t hint) {
   Arm arm;
   arm.setting = setting;
   arm.key = SettingKey(space, setting);
@@ -99,8 +110,10 @@ Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estim
   if (least == nullptr) return arm;
   arm.estimated = true;
   arm.least_bytes = least->peak_used_bytes;
-  if (!least->fits) return arm;
-  arm.guess = values[LimitFinder(space, setting, estimates).Find()];
+  LimitFinder limit(space, setting, estimates, memory_scale);
+  if (!limit.Fits(0)) return arm;
+  auto likely = std::lower_bound(values.begin(), values.end(), hint) - values.begin();
+  arm.guess = values[limit.Find(std::min<size_t>(likely, values.size() - 1))];
   const Estimate* best = estimates.Find(space.WithMicroBatch(setting, arm.guess));
   arm.tokens_per_second = best->tokens_per_second;
   return arm;

@@ -39,7 +39,10 @@ struct Arm {
   int64_t least_bytes = 0;  // estimated at the smallest micro-batch
 };
 
-Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates);
+// `memory_scale` is what trials so far say of the estimates: measured over estimated peak. `hint`
+// is where the limit is looked for first, 0 if nothing is known.
+Arm MakeArm(const Space& space, const TrainConfig& setting, EstimateCache& estimates,
+            double memory_scale = 1, int64_t hint = 0);
 
 // What the history knows of one arm's micro-batches.
 struct Bracket {

@@ -1,8 +1,10 @@
 #include "tuner/search/bracket.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tuner/search/arm.h"
+#include "tuner/search/screen.h"
 #include "tuner/text.h"
 
 namespace hbmtune::tuner {
@@ -32,6 +34,7 @@ struct View {
   std::vector<std::string> keys;  // SettingKey of each trial
   const Trial* best = nullptr;
   bool ran_out = false;           // some trial ran out of memory
+  double memory_scale = 1;        // median of measured over estimated peak
   double correction = 1;          // median of measured over estimated tokens a second
   double seconds_share = 0;       // median of a trial's seconds × tokens/s / micro-batch
   double seconds_left = 0;        // of the budget; meaningless without one
@@ -49,6 +52,7 @@ View Digest(const Space& space, const History& history, const DesignerOptions& o
   View view{history, {}};
   view.best = FindBest(space.workload().framework, history);
   view.seconds_left = options.budget_seconds;
+  std::vector<double> scales;
   std::vector<double> corrections;
   std::vector<double> shares;
   for (const Trial& trial : history) {
@@ -58,10 +62,14 @@ View Digest(const Space& space, const History& history, const DesignerOptions& o
     if (!Fitted(trial) || !trial.measurement) continue;
     double tokens = TokensPerSecond(trial);
     shares.push_back(trial.seconds * tokens / double(trial.config.micro_batch));
-    if (trial.estimate && trial.estimate->tokens_per_second > 0) {
-      corrections.push_back(tokens / trial.estimate->tokens_per_second);
+    if (!trial.estimate || trial.estimate->tokens_per_second <= 0) continue;
+    corrections.push_back(tokens / trial.estimate->tokens_per_second);
+    if (trial.estimate->peak_used_bytes > 0 && PeakUsedBytes(trial) > 0) {
+      scales.push_back(double(PeakUsedBytes(trial)) / double(trial.estimate->peak_used_bytes));
     }
   }
+  // In steps of 1/32, so that the arms' guesses do not move with every trial.
+  view.memory_scale = std::max(1.0, std::round(32 * Median(scales, 1))) / 32;
   view.correction = Median(corrections, 1);
   view.seconds_share = Median(shares, 0);
   return view;
@@ -78,8 +86,11 @@ class BracketDesigner : public Designer {
     for (const Trial& trial : history) {
       if (!trial.finished) return Wait();
     }
-    if (arms_.empty()) OrderArms();
     View view = Digest(space_, history, options_);
+    if (arms_.empty() || view.memory_scale != memory_scale_) {
+      memory_scale_ = view.memory_scale;
+      arms_ = Screen(space_, estimates_, memory_scale_);
+    }
     for (auto step : {&BracketDesigner::ProbeArms, &BracketDesigner::Refine,
                       &BracketDesigner::FindLimit}) {
       Decision decision = (this->*step)(view);
@@ -90,7 +101,6 @@ class BracketDesigner : public Designer {
   }
 
  private:
-  void OrderArms();
   Decision ProbeArms(const View& view);
   Decision Refine(const View& view);
   Decision FindLimit(const View& view);
@@ -119,19 +129,8 @@ class BracketDesigner : public Designer {
   EstimateCache estimates_;
   DesignerOptions options_;
   std::vector<Arm> arms_;  // most promising first
+  double memory_scale_ = 1;  // for which they were made
 };
-
-void BracketDesigner::OrderArms() {
-  for (const TrainConfig& setting : space_.Settings()) {
-    arms_.push_back(MakeArm(space_, setting, estimates_));
-  }
-  std::stable_sort(arms_.begin(), arms_.end(), [](const Arm& a, const Arm& b) {
-    if ((a.guess > 0) != (b.guess > 0)) return a.guess > 0;
-    if (a.guess > 0) return a.tokens_per_second > b.tokens_per_second;
-    if (a.estimated != b.estimated) return a.estimated;
-    return a.least_bytes < b.least_bytes;
-  });
-}
 
 bool BracketDesigner::WorthATrial(size_t rank, const Arm& arm, const View& view) const {
   if (!estimates_.available()) return true;
@@ -182,6 +181,10 @@ Decision BracketDesigner::Grow(const Arm& arm, const Bracket& bracket, const Vie
   bool slower = bracket.last_tokens_per_second < kSlowerShare * bracket.tokens_per_second;
   // On a real device one out-of-memory trial is owed: only it proves where memory ends.
   if (slower && (view.ran_out || options_.modelled)) return {};
+  if (bracket.fits < arm.guess && !view.ran_out && !options_.modelled) {
+    return Try(arm, LimitTarget(values(), arm.guess),
+               Text("over ", arm.guess, ", the largest expected to fit, to see where memory ends"));
+  }
   if (bracket.fits < arm.guess) {
     return Try(arm, Affordable(arm, bracket, view, arm.guess),
                "the largest that is estimated to fit");
@@ -206,6 +209,7 @@ Decision BracketDesigner::Narrow(const Arm& arm, const Bracket& bracket, const V
   int64_t target = LimitTarget(values(), bracket.fits);
   if (target == 0 || fails <= target) return {};
   int64_t middle = AtMost(values(), (bracket.fits + fails) / 2);
+  if (bracket.fits < arm.guess && arm.guess < fails) middle = arm.guess;
   if (middle <= bracket.fits) middle = Above(values(), bracket.fits);
   return Try(arm, Affordable(arm, bracket, view, middle),
              Text("between ", bracket.fits, ", which fits, and ", fails, ", which does not"));
@@ -238,7 +242,7 @@ Decision BracketDesigner::Refine(const View& view) {
   double expected = base ? gain * base->tokens_per_second : 0;
   Decision decision;
   for (const TrainConfig& neighbour : space_.Refinements(view.best->config)) {
-    Arm arm = MakeArm(space_, neighbour, estimates_);
+    Arm arm = MakeArm(space_, neighbour, estimates_, memory_scale_);
     Bracket bracket = FindBracket(space_, arm, view.history, view.keys);
     int64_t m = std::max(arm.guess, view.best->config.micro_batch);
     if (bracket.trials > 0 || (bracket.fails && m >= *bracket.fails)) continue;
@@ -252,7 +256,7 @@ Decision BracketDesigner::Refine(const View& view) {
 
 Decision BracketDesigner::FindLimit(const View& view) {
   if (view.best == nullptr) return {};
-  return Probe(MakeArm(space_, view.best->config, estimates_), view, /*final=*/true);
+  return Probe(MakeArm(space_, view.best->config, estimates_, memory_scale_), view, /*final=*/true);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ Space MakeSpace(Framework framework = Framework::kFused, int64_t global_batch = 
 }
 
 TrainConfig Config(const Space& space, int64_t micro_batch, int64_t every = 0) {
-  TrainConfig config = space.WithMicroBatch(BaseConfig(space.workload().framework, {}), micro_batch);
+  TrainConfig base = BaseConfig(space.workload().framework, {});
+  TrainConfig config = space.WithMicroBatch(base, micro_batch);
   config.checkpoint.every = every;
   return config;
 }
