@@ -80,6 +80,7 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
       "Finds the batch size, checkpointing, precision, offload and ZeRO settings that train a "
       "model fastest on a GPU without running out of memory.");
   UseHelpText(app);
+  app.option_defaults()->take_last();  // of a flag that is given twice
   app.set_help_flag("-h,--help", "this text");
   app.set_version_flag("--version", "hbmtune " HBMTUNE_VERSION, "the version");
   app.footer(kExamples);

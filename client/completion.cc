@@ -128,7 +128,9 @@ std::string ZshCompletion(const CLI::App& app) {
       cases += " \\\n      '" + flag.name + (flag.takes == Takes::kNothing ? "" : "=") + "[" +
                ZshText(flag.help) + "]" + ZshArgument(flag) + "'";
     }
-    if (!verb.positional.name.empty()) cases += " \\\n      '1" + ZshArgument(verb.positional) + "'";
+    if (!verb.positional.name.empty()) {
+      cases += " \\\n      '1" + ZshArgument(verb.positional) + "'";
+    }
     cases += " ;;\n";
   }
   return "#compdef hbmtune\n"

@@ -198,6 +198,7 @@ void PinFlags::AddTo(CLI::App& app) {
                  "a range (1:16); may be repeated. Also precision=NAME and offload=none")
       ->type_name("FIELD=VALUE")
       ->allow_extra_args(false)
+      ->take_all()
       ->group("how it is searched");
   const std::string group =
       "train config: what is given here is pinned (or narrowed), the rest is searched";
