@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/lowering/fused/data_parallel.h"
 #include "kernels/lowering/fused/decoder.h"
 #include "kernels/lowering/fused/offload_plan.h"
 #include "kernels/lowering/fused/optimizer.h"
@@ -26,7 +27,6 @@ void AtLeast(int64_t least, int64_t value, const char* what) {
 void CheckBatch(const Workload& workload, const TrainConfig& config) {
   AtLeast(1, config.micro_batch, "micro_batch");
   AtLeast(1, config.grad_accum, "grad_accum");
-  AtLeast(1, workload.world_size, "world_size");
   const int64_t product = config.micro_batch * config.grad_accum * workload.world_size;
   if (workload.global_batch != 0 && workload.global_batch != product) {
     Refuse("micro_batch × grad_accum × world_size is " + std::to_string(product) +
@@ -76,11 +76,29 @@ void CheckOffload(const TrainConfig& config) {
   }
 }
 
-void CheckAll(const Workload& workload, const TrainConfig& config) {
+void CheckRanks(const Workload& workload, const TrainConfig& config, int64_t rank) {
+  const ZeroConfig& zero = config.zero;
+  AtLeast(1, workload.world_size, "world_size");
+  AtLeast(0, zero.stage, "zero.stage");
+  if (zero.stage > 3) Refuse("zero.stage must be 0, 1, 2 or 3, got " + std::to_string(zero.stage));
+  AtLeast(1, zero.reduce_bucket_size, "zero.reduce_bucket_size");
+  AtLeast(1, zero.allgather_bucket_size, "zero.allgather_bucket_size");
+  if (rank < 0 || rank >= workload.world_size) {
+    Refuse("rank " + std::to_string(rank) + " is not one of " +
+           std::to_string(workload.world_size));
+  }
+  if (workload.global_batch != 0 && workload.global_batch % workload.world_size != 0) {
+    Refuse("world_size " + std::to_string(workload.world_size) + " does not divide global_batch " +
+           std::to_string(workload.global_batch));
+  }
+}
+
+void CheckAll(const Workload& workload, const TrainConfig& config, int64_t rank) {
   if (workload.framework != Framework::kFused) {
     Refuse("the fused lowering cannot imitate " + std::string(Name(workload.framework)));
   }
   CheckModelSpec(workload.model);
+  CheckRanks(workload, config, rank);
   CheckBatch(workload, config);
   CheckSequence(workload);
   CheckCheckpoint(workload.model, config.checkpoint);
@@ -108,7 +126,13 @@ Tensor MakeState(Context& context, const FusedOptions& options) {
                    {context.rows(), model.vocab}, Category::kLogits);
     tape.NameState("logits", context.logits);
   }
-  if (options.keep_gradients) context.parameters.KeepGradients();
+  if (options.keep_gradients) {
+    if (context.data_parallel->partition().stage > 0) {
+      Refuse("whole gradients cannot be kept under zero.stage " +
+             std::to_string(context.config.zero.stage));
+    }
+    context.parameters.KeepGradients();
+  }
   Tensor loss = tape.Full(context.statistics(), {1}, 0, Category::kWorkspace);
   tape.NameState("loss", loss);
   return loss;
@@ -117,10 +141,11 @@ Tensor MakeState(Context& context, const FusedOptions& options) {
 // One optimizer step, from the first micro-batch to the updated weights.
 void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
   Tape& tape = context.tape;
-  context.parameters.BeginStep();
+  DataParallel& ranks = *context.data_parallel;
   const Dims shape{context.batch, context.tokens};
   for (int64_t i = 0; i < context.config.grad_accum; ++i) {
     tape.Phase(PhaseKind::kForward);
+    ranks.BeginBackward(i + 1 == context.config.grad_accum);  // the loss begins it already
     Tensor token_ids = tape.Empty(Dtype::kI64, shape, Category::kInputs);
     Tensor labels = tape.Empty(Dtype::kI64, shape, Category::kInputs);
     tape.Feed(token_ids, labels);
@@ -130,9 +155,11 @@ void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
     tape.Phase(PhaseKind::kBackward);
     Tensor seed = tape.Detach(root);
     tape.Backward(std::move(root), std::move(seed));
+    ranks.EndBackward();
     tape.RewindIds();
   }
   optimizer.Run();
+  ranks.AllReduce(loss);
   tape.ReadScalar(loss, ScalarSlot::kLoss);
 }
 
@@ -144,7 +171,8 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
   auto tape_owner = std::make_unique<Tape>(program, ops::OpsForTape());
   Tape& tape = *tape_owner;
   tape.Phase(PhaseKind::kSetup);
-  Parameters parameters(tape, workload, config);
+  const Partition partition = PartitionOf(workload, config, options.rank);
+  Parameters parameters(tape, workload, config, partition);
   ActivationMover offload(tape, config.offload, away);
   Context context{.tape = tape,
                   .workload = workload,
@@ -153,6 +181,10 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
                   .compute = config.compute_dtype,
                   .batch = config.micro_batch,
                   .tokens = workload.seq_len};
+  DataParallel ranks(context, partition);
+  context.data_parallel = &ranks;
+  context.loss_factor =
+      1.0 / static_cast<double>(config.grad_accum * workload.world_size);
   if (!away.empty()) context.offload = &offload;
   const Tensor loss = MakeState(context, options);
   OptimizerStep optimizer(context, options.optimizer);
@@ -172,7 +204,7 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
 
 Program LowerFused(const Workload& workload, const TrainConfig& config,
                    const FusedOptions& options) {
-  CheckAll(workload, config);
+  CheckAll(workload, config, options.rank);
   std::vector<int64_t> allocated;
   if (config.offload.activations == ActivationOffload::kLayers && options.device_bytes > 0) {
     std::vector<size_t> ends;

@@ -5,6 +5,7 @@
 
 #include "kernels/lowering/hf/refuse.h"
 #include "kernels/lowering/hf/trainer.h"
+#include "kernels/lowering/hf/zero.h"
 #include "kernels/ops/table.h"
 
 namespace hbmtune::lowering {
@@ -35,7 +36,7 @@ class HfTrainer {
   void Build() {
     tape_->Phase(PhaseKind::kSetup);
     model_ = MakeModel(aten_, workload_, config_);
-    optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
+    MakeOptimizer();
     tape_->BeginFirstStep();
     Step();
     tape_->BeginSteadyStep();
@@ -45,6 +46,16 @@ class HfTrainer {
   }
 
  private:
+  void MakeOptimizer() {
+    if (!UsesDeepspeed(workload_.framework)) {
+      optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
+      return;
+    }
+    zero_ = std::make_unique<ZeroOptimizer>(aten_, workload_, config_, options_,
+                                            model_->parameters());
+    tape_->set_on_leaf_grad([this](Tensor& leaf) { zero_->OnGradient(leaf); });
+  }
+
   bool scales_loss() const { return autocast_ && config_.compute_dtype == Dtype::kF16; }
 
   // Forward pass over the next micro-batch; inputs and outputs are gone when it returns.
@@ -66,20 +77,28 @@ class HfTrainer {
     return loss;
   }
 
-  void MicroStep() {
+  void MicroStep(bool last) {
     tape_->Phase(PhaseKind::kForward);
     Tensor loss = Forward();
     tape_->Phase(PhaseKind::kBackward);
     Tensor root = scales_loss() ? scaler_.Scale(loss) : loss;
     Tensor seed = aten_.Full(Dtype::kF32, {}, 1);
+    if (zero_) zero_->BeginBackward(last);
     tape_->Backward({root}, {seed});
     seed = {};
+    if (zero_) zero_->EndBackward();
     root = {};
     model_->ReleaseGraph();
   }
 
   void Step() {
-    for (int64_t micro = 0; micro < config_.grad_accum; ++micro) MicroStep();
+    for (int64_t micro = 0; micro < config_.grad_accum; ++micro) {
+      MicroStep(micro + 1 == config_.grad_accum);
+    }
+    if (zero_) {
+      StepZero();
+      return;
+    }
     if (workload_.grad_clip > 0) {
       tape_->Phase(PhaseKind::kClip);
       if (scales_loss()) scaler_.Unscale(optimizer_->order());
@@ -91,6 +110,12 @@ class HfTrainer {
     scaler_.Update();
     tape_->Phase(PhaseKind::kZeroGrad);
     optimizer_->ZeroGrad();
+  }
+
+  void StepZero() {
+    tape_->Phase(PhaseKind::kOptimizer);
+    zero_->Step();
+    zero_->ZeroGrad();  // nothing is left of them
   }
 
   void Evaluate() {
@@ -110,6 +135,7 @@ class HfTrainer {
   HfGradScaler scaler_;
   std::unique_ptr<HfModel> model_;
   std::unique_ptr<HfAdamw> optimizer_;
+  std::unique_ptr<ZeroOptimizer> zero_;
 };
 
 }  // namespace

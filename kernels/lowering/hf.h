@@ -12,6 +12,9 @@ namespace hbmtune::lowering {
 // What a GPU and its BLAS library have to do with the allocations of a step.
 struct HfGpu {
   int64_t compute_units = 108;  // splits of large sums; the recordings' A100
+  // Memory of the device, 0 for enough: DeepSpeed flattens parameters on the host if they do not
+  // fit twice.
+  int64_t capacity_bytes = 0;
   // What a product takes for itself: cuBLASLt's or hipBLASLt's workspace. Taken anew by each
   // product, or kept by each thread from its first one on.
   int64_t workspace_bytes = 0;
@@ -27,6 +30,7 @@ struct HfOptions {
   // accelerate's convert_outputs_to_fp32 around the forward pass: logits once more in fp32.
   // Nothing: as Trainer, with autocast only.
   std::optional<bool> outputs_fp32;
+  int64_t rank = 0;
   // The steady step ends with an evaluation of one micro-batch.
   bool evaluate = false;
 };

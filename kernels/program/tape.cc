@@ -97,6 +97,12 @@ Tensor Tape::Alias(const Tensor& base, const Dims& shape, const Dims& strides,
   return view;
 }
 
+void Tape::Rebind(const Tensor& tensor, const Tensor& data) {
+  tensor.impl_->view = data.impl_->view;
+  tensor.impl_->view_id = Tensor::Impl::kNoView;
+  tensor.impl_->storage = data.impl_->storage;
+}
+
 Tensor Tape::Detach(const Tensor& tensor) {
   return ViewOf(tensor, tensor.shape(), tensor.strides());
 }

@@ -41,6 +41,7 @@ class Tensor {
   int64_t bytes() const;
   bool dense() const;
   StorageId storage() const;
+  bool SameTensor(const Tensor& other) const { return impl_ == other.impl_; }
   bool requires_grad() const;
   // Trainable and no result of a node.
   bool is_leaf() const;
@@ -99,6 +100,9 @@ class Tape {
   // is such a view is never added to in place (its storage has a second holder).
   Tensor Alias(const Tensor& base, const Dims& shape, const Dims& strides,
                int64_t offset_elements = 0);
+  // tensor.data = data: every handle to `tensor` sees the other storage from now on. Only for
+  // leaves that no instruction of the current step has used.
+  void Rebind(const Tensor& tensor, const Tensor& data);
   // The same view without its history: what a node saves of its own output.
   Tensor Detach(const Tensor& tensor);
 

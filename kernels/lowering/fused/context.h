@@ -10,6 +10,8 @@
 // .grad, so its node returns them empty.
 namespace hbmtune::lowering {
 
+class DataParallel;
+
 struct Context {
   Tape& tape;
   const Workload& workload;
@@ -24,6 +26,8 @@ struct Context {
   std::vector<size_t>* unit_ends = nullptr;  // positions in the Program, for the dry run
   Tensor loss_scale = {}; // [1] fp32, with fp16
   Tensor logits = {};     // [rows, vocab]: where a copy is kept, if asked for
+  double loss_factor = 1;  // of a micro-batch's mean loss: 1 ÷ (micro-batches × ranks)
+  DataParallel* data_parallel = nullptr;
   Category stream_category = Category::kActivations;  // whose the residual stream is
   // In a recomputation the last product of a segment is not needed: only its graph is.
   bool skip_output = false;

@@ -4,6 +4,7 @@
 
 #include "kernels/lowering/fused/attention.h"
 #include "kernels/lowering/fused/checkpoint.h"
+#include "kernels/lowering/fused/data_parallel.h"
 #include "kernels/lowering/fused/layer.h"
 #include "kernels/lowering/fused/norm.h"
 #include "kernels/ops/embedding/embedding.h"
@@ -43,13 +44,17 @@ Tensor Embed(Context& context, const ModelNames& names, Tensor token_ids) {
   Tensor x = Activation(context, context.compute, {context.rows(), hidden});
   const Dims sequence{context.batch, context.tokens, hidden};
   const Dims ids{context.rows()};
+  Gather(context, table);
   tape.Run(ops::kEmbedding, {tape.ViewOf(token_ids, ids, {1}), table.weight}, {x});
-  std::vector<Tensor> inputs{table.weight};
+  Release(context, table);
+  std::vector<Tensor> inputs{table.leaf};
   context.parameters.Use(table);
   if (positions != nullptr) {
     Tensor view = tape.ViewOf(x, sequence, DenseStrides(sequence));
+    Gather(context, *positions);
     tape.Run(ops::kPositions, {view, positions->weight}, {view});
-    inputs.push_back(positions->weight);
+    Release(context, *positions);
+    inputs.push_back(positions->leaf);
     context.parameters.Use(*positions);
   }
   auto backward = [&context, &table, positions, ids, sequence,
@@ -92,12 +97,34 @@ Tensor Unit(Context& context, int64_t unit, Tensor x, Run run) {
   return marked;
 }
 
+// What `run` does to x with the layer's weights gathered, in both passes (ZeRO stage 3).
+template <class Run>
+Tensor WithWeights(Context& context, int64_t layer, Tensor x, Run run) {
+  DataParallel* ranks = context.data_parallel;
+  if (ranks == nullptr || ranks->partition().stage < 3) return run(std::move(x));
+  auto mark = [&](Tensor y, auto at_backward) {
+    Tensor marked = context.tape.Detach(y);
+    context.tape.Attach("weights", {y}, marked, [at_backward](std::vector<Tensor> grads) {
+      at_backward();
+      return grads;
+    });
+    return marked;
+  };
+  x = mark(std::move(x), [ranks, layer] { ranks->ReleaseLayer(layer); });
+  ranks->GatherLayer(layer);
+  Tensor y = run(std::move(x));
+  ranks->ReleaseLayer(layer);
+  return mark(std::move(y), [ranks, layer] { ranks->GatherLayer(layer); });
+}
+
 // Layers [begin, end) as one segment; only the very last product of a recomputation is skipped.
 Tensor Layers(Context& context, const ModelNames& names, Tensor x, int64_t begin, int64_t end) {
   const bool skip = context.skip_output;
   for (int64_t i = begin; i < end; ++i) {
     Scoped last(context.skip_output, skip && i + 1 == end);
-    x = Layer(context, names.layers + std::to_string(i), std::move(x));
+    x = WithWeights(context, i, std::move(x), [&](Tensor input) {
+      return Layer(context, names.layers + std::to_string(i), std::move(input));
+    });
   }
   return x;
 }
@@ -106,7 +133,7 @@ std::vector<Tensor> TrainableOf(Context& context, int64_t begin, int64_t end) {
   std::vector<Tensor> weights;
   for (const Parameter& parameter : context.parameters.all()) {
     if (parameter.trainable && parameter.layer >= begin && parameter.layer < end) {
-      weights.push_back(parameter.weight);
+      weights.push_back(parameter.leaf);
     }
   }
   return weights;
@@ -134,8 +161,10 @@ Tensor BlockChain(Context& context, const ModelNames& names, Tensor x) {
   auto add = [&](int64_t layer, int64_t interval, Tensor (*block)(Context&, const std::string&,
                                                                   Tensor)) {
     const std::string prefix = names.layers + std::to_string(layer);
-    auto run = [prefix, block](Context& inner, const Tensor& input) {
-      return block(inner, prefix, input);
+    auto run = [prefix, block, layer](Context& inner, const Tensor& input) {
+      return WithWeights(inner, layer, input, [&](Tensor x) {
+        return block(inner, prefix, std::move(x));
+      });
     };
     links.push_back({{run, TrainableOf(context, layer, layer + 1)},
                      interval > 0,

@@ -57,7 +57,7 @@ bool LinearLayer::trainable() const {
   return weight->trainable || (bias != nullptr && bias->trainable) || lora_a != nullptr;
 }
 
-int64_t LinearLayer::outputs() const { return weight->weight.shape()[weight_in_out ? 1 : 0]; }
+int64_t LinearLayer::outputs() const { return weight->shape[weight_in_out ? 1 : 0]; }
 
 LinearLayer FindLinear(Context& context, const std::string& prefix) {
   LinearLayer layer;
@@ -85,7 +85,7 @@ void DoneLinear(Context& context, const LinearLayer& layer) {
 
 void AppendParameters(const LinearLayer& layer, std::vector<Tensor>& inputs) {
   for (Parameter* parameter : {layer.weight, layer.bias, layer.lora_a, layer.lora_b}) {
-    if (parameter != nullptr) inputs.push_back(parameter->weight);
+    if (parameter != nullptr) inputs.push_back(parameter->leaf);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/lowering/fused/data_parallel.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "kernels/ops/labels/labels.h"
@@ -36,7 +37,7 @@ void Chunk(Context& context, HeadWork& work, int64_t begin, int64_t count) {
   Tensor x = Cast(context, Rows(context, work.x, begin, count), work.weight.dtype());
   Tensor targets = Rows(context, work.targets, begin, count);
   if (last) work.x = work.targets = {};
-  Tensor logits = tape.Empty(x.dtype(), {count, work.parameter.weight.shape()[0]},
+  Tensor logits = tape.Empty(x.dtype(), {count, work.parameter.shape[0]},
                              Category::kLogits);
   tape.Run(ops::kLinear, {x, work.weight}, {logits}, Attrs::Of(ops::LinearAttrs{}));
   if (!train_weight) x = {};
@@ -47,7 +48,7 @@ void Chunk(Context& context, HeadWork& work, int64_t begin, int64_t count) {
   if (context.loss_scale) in.push_back(context.loss_scale);
   std::vector<Tensor> out{Rows(context, work.losses, begin, count)};
   if (work.dx) out.push_back(logits);
-  const double factor = 1.0 / static_cast<double>(context.config.grad_accum);
+  const double factor = context.loss_factor;
   tape.Run(ops::kCrossEntropy, in, out, Attrs::Of(ops::CrossEntropyAttrs{-100, factor}));
   if (!work.dx) return;
   in.clear();
@@ -87,6 +88,7 @@ Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets tar
   });
   context.parameters.Use(*head.weight);
   Tensor losses = tape.Empty(context.statistics(), {rows}, Category::kLogits);
+  Gather(context, *head.weight);
   {
     Tensor flat = tape.ViewOf(std::exchange(targets.targets, {}), {rows}, {1});
     HeadWork work{*head.weight,    Cast(context, head.weight->weight, dtype),
@@ -97,10 +99,10 @@ Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets tar
       Chunk(context, work, begin, std::min(chunk, rows - begin));
     }
   }
+  Release(context, *head.weight);
   if (head.weight->trainable && tape.grad_enabled()) context.parameters.Done(*head.weight);
-  const double factor = 1.0 / static_cast<double>(context.config.grad_accum);
   tape.Run(ops::kCrossEntropyMean, {losses, targets.count}, {loss},
-           Attrs::Of(ops::CrossEntropyMeanAttrs{factor, !first_micro_batch}));
+           Attrs::Of(ops::CrossEntropyMeanAttrs{context.loss_factor, !first_micro_batch}));
   return root;
 }
 

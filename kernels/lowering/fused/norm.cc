@@ -56,7 +56,7 @@ void UseNorm(Context& context, const NormLayer& layer, std::vector<Tensor>& inpu
   for (Parameter* parameter : {layer.weight, layer.bias}) {
     if (parameter == nullptr) continue;
     context.parameters.Use(*parameter);
-    inputs.push_back(parameter->weight);
+    inputs.push_back(parameter->leaf);
   }
 }
 

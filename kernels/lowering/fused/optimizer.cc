@@ -1,5 +1,6 @@
 #include "kernels/lowering/fused/optimizer.h"
 
+#include "kernels/lowering/fused/data_parallel.h"
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/adamw_8bit/adamw_8bit.h"
 #include "kernels/ops/copy/copy.h"
@@ -13,18 +14,22 @@ namespace hbmtune::lowering {
 
 OptimizerStep::OptimizerStep(Context& context, const OptimizerSettings& settings)
     : context_(context), settings_(settings) {
+  if (context.data_parallel != nullptr) partition_ = context.data_parallel->partition();
+  int64_t partials = 0;
   for (Parameter& parameter : context.parameters.all()) {
-    if (parameter.trainable) states_.push_back(MakeState(parameter));
+    if (!parameter.trainable) continue;
+    partials += ops::SquaresPartials(partition_.PartElements(parameter.elements()));
+    if (partition_.stage == 0 ||
+        partition_.OwnElements(parameter.elements(), partition_.rank) > 0) {
+      states_.push_back(MakeState(parameter));
+    }
   }
   Tape& tape = context.tape;
   const auto device = MemorySpace::kDevice;
   step_ = ZeroState("step", Dtype::kI64, {1}, device);
   control_ = ZeroState("control", context.statistics(), {ops::kControlSize}, device);
-  int64_t partials = 0;
-  for (const State& state : states_) {
-    partials += ops::SquaresPartials(state.parameter->weight.elements());
-  }
-  partials_ = ZeroState("grad_norm_partials", context.statistics(), {partials}, device);
+  partials_ = ZeroState("grad_norm_partials", context.statistics(), {partition_.ranks, partials},
+                        device);
   if (context.config.offload.optimizer == OptimizerOffload::kCpuAdam) {
     host_step_ = tape.Empty(Dtype::kI64, {1}, Category::kStaging, MemorySpace::kPinned);
     host_control_ = tape.Empty(control_.dtype(), control_.shape(), Category::kStaging,
@@ -50,8 +55,12 @@ Tensor OptimizerStep::ZeroState(const std::string& name, Dtype dtype, const Dims
 }
 
 OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter) {
-  State state{&parameter, {}, {}, {}};
-  const Dims& shape = parameter.weight.shape();
+  State state{&parameter, parameter.weight, {}, {}, {}};
+  if (partition_.stage > 0) {
+    const int64_t own = partition_.OwnElements(parameter.elements(), partition_.rank);
+    state.weight = context_.tape.ViewOf(parameter.part, {own}, {1});
+  }
+  const Dims& shape = state.weight.shape();
   const Dtype dtype = context_.config.optimizer_state_dtype;
   auto zeros = [&](const char* suffix, Dtype type, const Dims& dims) {
     state.moments.push_back(ZeroState(parameter.name + suffix, type, dims, space()));
@@ -62,7 +71,7 @@ OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter) {
       zeros(".exp_avg_sq", dtype, shape);
       break;
     case Optimizer::kAdamw8bit: {
-      const Dims codes{parameter.weight.elements()};
+      const Dims codes{state.weight.elements()};
       const Dims scales{ops::Adamw8bitBlocks(codes[0])};
       zeros(".exp_avg", Dtype::kU8, codes);
       zeros(".exp_avg_sq", Dtype::kU8, codes);
@@ -74,12 +83,12 @@ OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter) {
       if (settings_.momentum > 0) zeros(".momentum", dtype, shape);
       break;
   }
-  if (context_.config.master_weights && IsHalf(parameter.weight.dtype())) {
+  if (context_.config.master_weights && IsHalf(state.weight.dtype())) {
     state.master = context_.tape.Empty(Dtype::kF32, shape, Category::kOptimizer, space());
     context_.tape.NameState(parameter.name + ".master", state.master);
   }
   if (context_.config.offload.optimizer == OptimizerOffload::kCpuAdam) {
-    state.host_weight = context_.tape.Empty(parameter.weight.dtype(), shape,
+    state.host_weight = context_.tape.Empty(state.weight.dtype(), shape,
                                             Category::kOptimizer, MemorySpace::kPinned);
   }
   return state;
@@ -95,6 +104,10 @@ void OptimizerStep::Run() {
     case OptimizerOffload::kStream: UpdateStreamed(); break;
     case OptimizerOffload::kCpuAdam: UpdateOnCpu(); break;
   }
+  if (context_.data_parallel != nullptr) {
+    context_.data_parallel->EndStep();
+    context_.data_parallel->GatherWeights();
+  }
   if (context_.loss_scale) {
     const LossScaleConfig& config = context_.config.loss_scale;
     tape.Run(ops::kLossScale, {control_}, {context_.loss_scale, trackers_},
@@ -104,17 +117,37 @@ void OptimizerStep::Run() {
   tape.ReadScalar(tape.ViewOf(control_, {1}, {1}, ops::kControlFoundInf), ScalarSlot::kFoundInf);
 }
 
+void OptimizerStep::SquaresOf(const Tensor& gradient, int64_t row, int64_t begin) {
+  Tape& tape = context_.tape;
+  const int64_t width = partials_.strides()[0];
+  tape.Run(ops::kGradNormSquares, {gradient},
+           {tape.ViewOf(partials_, {ops::SquaresPartials(gradient.elements())}, {1},
+                        row * width + begin)});
+}
+
+// Every part of every gradient is squared by itself, in any stage, so that the norm does not
+// depend on who holds it.
 void OptimizerStep::Clip() {
   Tape& tape = context_.tape;
   tape.Phase(PhaseKind::kClip);
   int64_t begin = 0;
-  for (const State& state : states_) {
-    const int64_t mine = ops::SquaresPartials(state.parameter->weight.elements());
-    tape.Run(ops::kGradNormSquares, {state.parameter->weight.grad()},
-             {tape.ViewOf(partials_, {mine}, {1}, begin)});
-    begin += mine;
+  for (Parameter& parameter : context_.parameters.all()) {
+    if (!parameter.trainable) continue;
+    const int64_t elements = parameter.elements();
+    const int64_t part = partition_.PartElements(elements);
+    for (int64_t r = 0; r < partition_.ranks; ++r) {
+      const int64_t own = partition_.OwnElements(elements, r);
+      if (own == 0 || (partition_.stage > 0 && r != partition_.rank)) continue;
+      if (partition_.stage > 0) {
+        SquaresOf(parameter.part_gradient, r, begin);
+      } else {
+        SquaresOf(tape.ViewOf(parameter.gradient, {own}, {1}, r * part), r, begin);
+      }
+    }
+    begin += ops::SquaresPartials(part);
   }
-  std::vector<Tensor> in{partials_};
+  if (partition_.stage > 0) context_.data_parallel->AllGatherRows(partials_);
+  std::vector<Tensor> in{tape.ViewOf(partials_, {partials_.elements()}, {1})};
   if (context_.loss_scale) in.push_back(context_.loss_scale);
   tape.Run(ops::kGradNorm, in, std::vector<Tensor>{control_},
            Attrs::Of(ops::GradNormAttrs{context_.workload.grad_clip}));
@@ -136,15 +169,20 @@ void OptimizerStep::Update(const Tensor& gradient, const Tensor& step, const Ten
            weight_and_state, Attrs::Of(attrs));
 }
 
+Tensor OptimizerStep::GradientOf(const State& state) const {
+  return partition_.stage > 0 ? state.parameter->part_gradient : state.parameter->gradient;
+}
+
 void OptimizerStep::EndGradient(State& state) {
-  if (!context_.parameters.keeps_gradients()) state.parameter->weight.set_grad({});
+  context_.parameters.EndGradient(*state.parameter);
+  state.parameter->part_gradient = {};
 }
 
 void OptimizerStep::UpdateInPlace() {
   for (State& state : states_) {
-    std::vector<Tensor> out{state.parameter->weight};
+    std::vector<Tensor> out{state.weight};
     for (Tensor* tensor : StateTensors(state)) out.push_back(*tensor);
-    Update(state.parameter->weight.grad(), step_, control_, std::move(out));
+    Update(GradientOf(state), step_, control_, std::move(out));
     EndGradient(state);
   }
 }

@@ -27,6 +27,7 @@ class OptimizerStep {
  private:
   struct State {
     Parameter* parameter;
+    Tensor weight;                // what is updated: the weight, or this rank's part of it
     std::vector<Tensor> moments;  // as the optimizer's op lists them, without the master
     Tensor master;
     Tensor host_weight;  // cpu_adam: what the CPU updates, of the weight's dtype
@@ -47,7 +48,10 @@ class OptimizerStep {
   // One parameter: the weight and its state, all in one memory space.
   void Update(const Tensor& gradient, const Tensor& step, const Tensor& control,
               std::vector<Tensor> weight_and_state);
+  // Of what is updated, over all ranks.
+  Tensor GradientOf(const State& state) const;
   void EndGradient(State& state);
+  void SquaresOf(const Tensor& gradient, int64_t row, int64_t begin);
 
   std::vector<Group> MakeGroups() const;
   void UpdateInPlace();
@@ -62,9 +66,11 @@ class OptimizerStep {
   Context& context_;
   OptimizerSettings settings_;
   std::vector<State> states_;
+  Partition partition_;
   Tensor step_, control_, trackers_;
   Tensor host_step_, host_control_;  // cpu_adam
-  Tensor partials_;  // sums of squares, by parameter: they also name a gradient that is not finite
+  // Sums of squares [ranks, …], by parameter: they also name a gradient that is not finite.
+  Tensor partials_;
 };
 
 }  // namespace hbmtune::lowering

@@ -30,7 +30,7 @@ std::vector<OptimizerStep::Group> OptimizerStep::MakeGroups() const {
   std::vector<Group> groups;
   int64_t elements = kGroupElements;
   for (size_t i = 0; i < states_.size(); ++i) {
-    const int64_t more = states_[i].parameter->weight.elements();
+    const int64_t more = states_[i].weight.elements();
     if (elements + more > kGroupElements) {
       groups.push_back(Group{i, i, {}, {}, 0, 0});
       elements = 0;
@@ -44,7 +44,7 @@ std::vector<OptimizerStep::Group> OptimizerStep::MakeGroups() const {
 void OptimizerStep::CopyMasters() {
   Tape& tape = context_.tape;
   for (State& state : states_) {
-    const Tensor& weight = state.parameter->weight;
+    const Tensor& weight = state.weight;
     if (state.host_weight) {
       CopyOut(tape, weight, state.host_weight);
     }
@@ -110,9 +110,9 @@ void OptimizerStep::UpdateStreamed() {
     if (!overlap && g > 0) FetchState(groups[g]);
     tape.Wait(groups[g].arrived);
     for (size_t i = groups[g].begin; i < groups[g].end; ++i) {
-      std::vector<Tensor> out{states_[i].parameter->weight};
+      std::vector<Tensor> out{states_[i].weight};
       for (const Tensor& staged : groups[g].staged[i - groups[g].begin]) out.push_back(staged);
-      Update(states_[i].parameter->weight.grad(), step_, control_, std::move(out));
+      Update(GradientOf(states_[i]), step_, control_, std::move(out));
       EndGradient(states_[i]);
     }
     StoreState(groups[g]);
@@ -128,7 +128,7 @@ void OptimizerStep::UpdateStreamed() {
 void OptimizerStep::SendGradients(Group& group) {
   Tape& tape = context_.tape;
   for (size_t i = group.begin; i < group.end; ++i) {
-    const Tensor gradient = states_[i].parameter->weight.grad();
+    const Tensor gradient = GradientOf(states_[i]);
     group.gradients.push_back(tape.Empty(gradient.dtype(), gradient.shape(), Category::kStaging,
                                          MemorySpace::kPinned));
   }
@@ -136,7 +136,7 @@ void OptimizerStep::SendGradients(Group& group) {
   OnStream copies(tape, kCopyOutStream);
   tape.Wait(computed);
   for (size_t i = group.begin; i < group.end; ++i) {
-    tape.Copy(states_[i].parameter->weight.grad(), group.gradients[i - group.begin]);
+    tape.Copy(GradientOf(states_[i]), group.gradients[i - group.begin]);
   }
   group.arrived = tape.Record();
 }
@@ -147,7 +147,7 @@ void OptimizerStep::SendWeights(Group& group) {
   OnStream copies(tape, kCopyInStream);
   tape.Wait(updated);
   for (size_t i = group.begin; i < group.end; ++i) {
-    tape.Copy(states_[i].host_weight, states_[i].parameter->weight);
+    tape.Copy(states_[i].host_weight, states_[i].weight);
   }
   group.left = tape.Record();
 }

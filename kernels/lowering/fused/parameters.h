@@ -13,16 +13,39 @@
 
 namespace hbmtune::lowering {
 
+// How every tensor is cut between the ranks: rank r has elements [r · part, (r + 1) · part) of
+// each. A part is a multiple of 256 elements, so that the blocks of 8-bit moments are the same for
+// any number of ranks; the last parts are shorter, or empty.
+struct Partition {
+  int64_t ranks = 1;
+  int64_t rank = 0;
+  int64_t stage = 0;  // ZeRO's; 0 where there is one rank
+
+  int64_t PartElements(int64_t elements) const;
+  // Of rank `r`, without padding.
+  int64_t OwnElements(int64_t elements, int64_t r) const;
+};
+
+Partition PartitionOf(const Workload& workload, const TrainConfig& config, int64_t rank);
+
 struct Parameter {
   std::string name;
   ParameterRole role = ParameterRole::kEmbedding;
   int64_t layer = -1;
   bool trainable = true;
-  Tensor weight;
+  Dims shape;
+  Tensor weight;         // stage 3: only while it is gathered, unless it is small
+  Tensor leaf;           // whom the tape knows: the weight, or this rank's part of it
+  Tensor part;           // this rank's part: from stage 1 a view of the weight, in stage 3 its own
+  Tensor gradient;       // of this rank's micro-batches; ends when it is reduced or consumed
+  Tensor part_gradient;  // from stage 1: of all ranks, this rank's part
+  bool resident = true;           // whole in every rank; else stage 3 gathers it before use
   int64_t pending_gradients = 0;  // uses in the graph whose backward has not run
+
+  int64_t elements() const { return ElementCount(shape); }
 };
 
-// Where a gradient goes: straight into .grad, so that micro-steps need no temporary.
+// Where a gradient goes: straight into the parameter's own, so that micro-steps need no temporary.
 struct GradientSlot {
   Tensor tensor;
   bool accumulate = false;  // else it is written for the first time
@@ -31,7 +54,8 @@ struct GradientSlot {
 // The weights of the model and of its adapters. Addresses of parameters are stable.
 class Parameters {
  public:
-  Parameters(Tape& tape, const Workload& workload, const TrainConfig& config);
+  Parameters(Tape& tape, const Workload& workload, const TrainConfig& config,
+             const Partition& partition);
 
   // Null where the model has none (a bias, an adapter).
   Parameter* Find(const std::string& name);
@@ -41,9 +65,9 @@ class Parameters {
 
   // Allocates every gradient now, for good.
   void KeepGradients();
-  // A new step begins: gradients are written afresh; those not kept are freed by whoever
-  // consumed them.
-  void BeginStep();
+  bool keeps_gradients() const { return keeps_gradients_; }
+  // The gradient has been consumed: what comes next is written afresh.
+  void EndGradient(Parameter& parameter);
 
   // A recorded node uses the parameter; its backward calls Gradient and Done once.
   void Use(Parameter& parameter);
@@ -53,15 +77,15 @@ class Parameters {
   void set_on_gradient(std::function<void(Parameter&)> callback) {
     on_gradient_ = std::move(callback);
   }
-  bool keeps_gradients() const { return keeps_gradients_; }
 
  private:
-  void Add(const ParameterEntry& entry, bool trainable, Dtype dtype);
+  void Add(const ParameterEntry& entry, bool trainable, const TrainConfig& config,
+           const Partition& partition);
 
   Tape& tape_;
   std::vector<Parameter> all_;
   std::map<std::string, size_t, std::less<>> index_;
-  std::vector<bool> written_;  // this step, by parameter
+  std::vector<bool> written_;  // since EndGradient, by parameter
   bool keeps_gradients_ = false;
   std::function<void(Parameter&)> on_gradient_;
 };

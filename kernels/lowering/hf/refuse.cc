@@ -49,6 +49,20 @@ void RefuseConfig(const TrainConfig& c, const std::string& framework) {
   Unless(c.promotion.grad_norm_threshold == 0, framework + " has no promotion");
 }
 
+void RefuseDeepspeed(const Workload& w, const TrainConfig& c, const std::string& framework) {
+  Unless(IsHalf(c.compute_dtype) && c.param_dtype == c.compute_dtype,
+         framework + " is modelled in bf16 and fp16: param_dtype and compute_dtype are the same");
+  Unless(c.master_weights, framework + " keeps fp32 master_weights");
+  Unless(c.zero.stage == 1 || c.zero.stage == 2,
+         "zero.stage " + std::to_string(c.zero.stage) + " is not modelled for " + framework +
+             ": 1 and 2 are");
+  Unless(c.offload.optimizer != OptimizerOffload::kStream,
+         framework + " offloads the optimizer as cpu_adam or not at all");
+  Unless(c.offload.activations == ActivationOffload::kNone,
+         "offload.activations is not modelled for " + framework);
+  Unless(w.lora.rank == 0, "lora is not modelled for " + framework);
+}
+
 }  // namespace
 
 void RefuseHf(const Workload& workload, const TrainConfig& config) {
@@ -56,8 +70,10 @@ void RefuseHf(const Workload& workload, const TrainConfig& config) {
   CheckModelSpec(workload.model);
   RefuseWorkload(workload);
   RefuseConfig(config, framework);
-  RefuseDtypes(config, framework);
-  if (!UsesDeepspeed(workload.framework)) {
+  if (UsesDeepspeed(workload.framework)) {
+    RefuseDeepspeed(workload, config, framework);
+  } else {
+    RefuseDtypes(config, framework);
     Unless(!config.master_weights, framework + " has no master_weights");
     Unless(config.zero.stage == 0, framework + " has no zero.stage");
     Unless(config.offload.optimizer == OptimizerOffload::kNone &&

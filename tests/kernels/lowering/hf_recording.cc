@@ -55,13 +55,47 @@ void ReadSpec(const json& spec, HfRecording& run) {
   if (a != Architecture::kFalcon && a != Architecture::kGpt2) w.model.tied_embeddings = false;
 }
 
+void ReadZero(const json& spec, HfRecording& run) {
+  run.workload.framework = UsesSdpa(run.workload.framework) ? Framework::kHfSdpaDeepspeed
+                                                            : Framework::kHfEagerDeepspeed;
+  run.workload.world_size = spec["world"];
+  run.options.rank = spec["rank"];
+  run.options.outputs_fp32 = false;
+  run.options.evaluate = false;
+  TrainConfig& c = run.config;
+  c.param_dtype = c.compute_dtype = spec["dtype"] == "fp16" ? Dtype::kF16 : Dtype::kBf16;
+  c.optimizer_state_dtype = Dtype::kF32;
+  c.master_weights = true;
+  ZeroConfig& z = c.zero;
+  z.stage = spec["stage"];
+  z.overlap_comm = spec["overlap_comm"].is_boolean() ? spec["overlap_comm"].get<bool>() : false;
+  z.contiguous_gradients = spec["contiguous_gradients"];
+  z.reduce_scatter = spec["reduce_scatter"];
+  z.reduce_bucket_size = spec["reduce_bucket_size"];
+  z.prefetch_bucket_size = spec["prefetch_bucket_size"];
+  z.param_persistence_threshold = spec["persistence_threshold"];
+  z.max_live_parameters = spec["max_live_parameters"];
+  z.max_reuse_distance = spec["max_reuse_distance"];
+  z.sub_group_size = spec["sub_group_size"];
+  if (spec["offload"] != "none") c.offload.optimizer = OptimizerOffload::kCpuAdam;
+}
+
+// What a Program does not repeat: pauses between micro-steps, evaluation, saving, a third step.
+bool IsLeftOut(const json& phase, bool zero) {
+  const std::string name = phase["name"];
+  return name == "micro_step" || (zero && (phase["step"] > 2 || name == "eval" || name == "save"));
+}
+
 HfRecording ReadRun(const json& run) {
   HfRecording result;
   result.name = run["name"];
   result.workload.model = ParseModelConfig(run["config"].dump(), result.name);
-  ReadSpec(run["spec"], result);
+  const bool zero = run["spec"].contains("stage");
+  ReadSpec(zero ? run["spec"]["model"] : run["spec"], result);
+  if (zero) ReadZero(run["spec"], result);
   size_t allocations = 0;
   for (const json& phase : run["phases"]) {
+    if (IsLeftOut(phase, zero)) continue;
     PhaseEvents events{phase["name"], phase["step"], {}};
     for (const json& event : phase["events"]) {
       const int64_t number = event[2];
@@ -71,9 +105,11 @@ HfRecording ReadRun(const json& run) {
     result.phases.push_back(std::move(events));
   }
   result.owned.resize(allocations);
-  for (const char* owner : {"parameter", "gradient", "optimizer"}) {
+  for (const char* owner : {"parameter", "gradient", "optimizer", "master"}) {
     if (!run["categories"].contains(owner)) continue;
-    for (const json& number : run["categories"][owner]) result.owned[number] = true;
+    for (const json& number : run["categories"][owner]) {
+      if (number.get<size_t>() < allocations) result.owned[number] = true;
+    }
   }
   return result;
 }

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "kernels/core/workload.h"
+#include "kernels/lowering/hf.h"
+#include "kernels/lowering/hf/modules.h"
+
+namespace hbmtune::lowering {
+
+// DeepSpeed's stages 1 and 2 (runtime/zero/stage_1_and_2.py of 0.19): 16-bit parameters as views of
+// one flat tensor a group, fp32 masters and moments of this rank's share of it, gradients reduced
+// by buckets while the backward pass runs. With cpu_adam the share lives in host memory.
+class ZeroOptimizer {
+ public:
+  // Flattens the parameters and makes the masters; names the parameters anew.
+  ZeroOptimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
+                const HfOptions& options, std::vector<HfParameter>& parameters);
+
+  // A leaf's gradient is complete: copied into the bucket, which is reduced when full.
+  void OnGradient(Tensor& leaf);
+  // Before and after each backward pass; `last` of the step's micro-steps.
+  void BeginBackward(bool last) { last_ = last; }
+  void EndBackward();
+  void Step();
+  void ZeroGrad();
+
+ private:
+  struct Entry {  // a parameter in its group's flat tensor
+    HfParameter* parameter;
+    size_t group;
+    int64_t begin, end;  // elements
+  };
+  struct Group {
+    double weight_decay = 0;
+    std::vector<Entry> entries;
+    int64_t part = 0;  // elements of one rank's share
+    Tensor flat;       // 16-bit, all ranks' shares
+    Tensor master, exp_avg, exp_avg_sq, step;
+    Tensor host_grad, host_staging;  // cpu_adam
+  };
+  struct Piece {  // what waits in the bucket
+    const Entry* entry;
+    Tensor gradient;
+  };
+
+  void MakeGroups(std::vector<HfParameter>& parameters, bool trainer_groups);
+  void Flatten(Group& group);
+  void MakeMasters(Group& group);
+  bool offloads() const { return config_.offload.optimizer == OptimizerOffload::kCpuAdam; }
+  int64_t PartBegin(const Group& group) const { return options_.rank * group.part; }
+  // Elements of an entry that belong to this rank: [first, second) in the group's flat tensor.
+  std::pair<int64_t, int64_t> Own(const Entry& entry) const;
+  void ReduceBucket();
+  bool BucketSpansRanks() const;
+  void KeepOwn(const Piece& piece);
+  void NormScratch();
+  void StepGroup(Group& group, Tensor gradients, int64_t offset);
+  void StepOnHost(Group& group);
+  void UpdateGroup(Group& group, const Tensor& gradient);
+
+  Aten& aten_;
+  const Workload& workload_;
+  const TrainConfig& config_;
+  const HfOptions& options_;
+  const Dtype dtype_;  // of parameters
+  const int64_t ranks_;
+  std::vector<Group> groups_;
+  bool last_ = true;
+
+  Tensor bucket_, second_bucket_;
+  Tensor largest_;  // cpu_adam: one parameter's gradient on its way to the host
+  int64_t in_bucket_ = 0;
+  std::vector<Piece> pieces_;
+  Tensor own_gradients_;       // of this backward pass, all groups
+  Tensor accumulated_;         // of the step's micro-steps
+  Tensor count_;
+};
+
+}  // namespace hbmtune::lowering
