@@ -62,7 +62,7 @@ void Adamw(const OpArgs& args, const StepControl& control) {
   const bool has_master = args.out.size() > 3;
   const RowOperand<C> grad(args.in[0], 0), exp_avg(args.out[1], 1);
   const RowOperand<C> exp_avg_sq(args.out[2], 2), master(args.out[has_master ? 3 : 0], 3);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     const AdamwRow<C> row = {grad.Read(begin, n), master.Update(begin, n),
                              exp_avg.Update(begin, n), exp_avg_sq.Update(begin, n)};

@@ -77,7 +77,7 @@ void Adamw8bit(const OpArgs& args, const StepControl& control) {
   auto* codes_sq = args.out[2].as<uint8_t>();
   auto* scales = args.out[3].as<float>();
   auto* scales_sq = args.out[4].as<float>();
-  ParallelBlocks(args.in[0].elements(), kAdamw8bitBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kAdamw8bitBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin, block = begin / kAdamw8bitBlock;
     Moments moments;
     SignedCode().Decode(codes + begin, scales[block], moments.exp_avg, n);

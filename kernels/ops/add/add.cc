@@ -40,7 +40,7 @@ HBMTUNE_VECTOR_CLONES void AddRow(const double* a, const double* b, double* y, i
 template <class C>
 void Add(const OpArgs& args) {
   const RowOperand<C> a(args.in[0], 0), b(args.in[1], 1), y(args.out[0], 2);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C* row = y.Write(begin, n);
     AddRow(a.Read(begin, n), b.Read(begin, n), row, n);

@@ -43,7 +43,7 @@ void Host(const OpArgs& args) {
   const double alpha = args.attrs.As<AtenBmmAttrs>().alpha;
   const bool biased = args.in.size() > 2;
   const Dims bias = biased ? BroadcastStrides(args.in[2], args.out[0].shape) : Dims{};
-  ParallelFor(y.batch * y.rows, [&](int64_t line) {
+  ParallelFor(y.batch * y.rows, y.columns * a.columns, [&](int64_t line) {
     const int64_t n = line / y.rows, i = line % y.rows;
     for (int64_t j = 0; j < y.columns; ++j) {
       double sum = 0;

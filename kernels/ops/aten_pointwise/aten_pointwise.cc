@@ -35,7 +35,7 @@ void Loop(const OpArgs& args, Fn fn) {
   const Dims a_strides = BroadcastStrides(args.in[0], y.shape);
   const bool binary = args.in.size() > 1;
   const Dims b_strides = binary ? BroadcastStrides(args.in[1], y.shape) : Dims{};
-  ParallelBlocks(y.elements(), 4096, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(y.elements(), 4096, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const double a = LoadScalar(args.in[0], OffsetOf(i, y.shape, a_strides));
       const double b = binary ? LoadScalar(args.in[1], OffsetOf(i, y.shape, b_strides)) : 0;

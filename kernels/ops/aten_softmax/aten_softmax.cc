@@ -27,7 +27,7 @@ template <bool kLog>
 void Forward(const OpArgs& args) {
   const TensorArg& x = args.in[0];
   const int64_t width = x.shape.back();
-  ParallelFor(x.elements() / width, [&](int64_t row) {
+  ParallelFor(x.elements() / width, width, [&](int64_t row) {
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t i = row * width; i < (row + 1) * width; ++i) top = std::max(top, LoadScalar(x, i));
     for (int64_t i = row * width; i < (row + 1) * width; ++i) {
@@ -45,7 +45,7 @@ void Backward(const OpArgs& args) {
   const TensorArg& dy = args.in[0];
   const TensorArg& y = args.in[1];
   const int64_t width = dy.shape.back();
-  ParallelFor(dy.elements() / width, [&](int64_t row) {
+  ParallelFor(dy.elements() / width, width, [&](int64_t row) {
     double sum = 0;
     for (int64_t i = row * width; i < (row + 1) * width; ++i) {
       sum += LoadScalar(dy, i) * (kLog ? 1 : LoadScalar(y, i));

@@ -79,7 +79,7 @@ void Loss(const OpArgs& args) {
   const bool train = args.out.size() > 1;
   const RowOperand<C> logits(args.in[0], 0), dlogits(args.out[train ? 1 : 0], 1);
   C* losses = args.out[0].as<C>();
-  ParallelFor(rows, [&, vocab = vocab](int64_t n) {
+  ParallelFor(rows, vocab, [&, vocab = vocab](int64_t n) {
     C* row = train ? dlogits.Write(n * vocab, vocab) : ThreadScratch<C>(kSlotExp, vocab);
     if (targets[n] == scales.ignore) {
       losses[n] = 0;

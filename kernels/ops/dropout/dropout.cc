@@ -28,7 +28,7 @@ void Dropout(const OpArgs& args) {
   const auto mask =
       DropoutMask::Of(args.in[1].as<int64_t>(), attrs.site, attrs.probability);
   const RowOperand<C> x(args.in[0], 0), y(args.out[0], 1);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C multipliers[kElementBlock];
     FillDropoutMultipliers(mask, static_cast<uint64_t>(begin), multipliers, n);

@@ -64,7 +64,7 @@ void Forward(const OpArgs& args) {
   const int64_t width = args.in[1].shape.back();
   CheckIds(args.in[0], args.in[1].shape[0]);
   const RowOperand<C> weight(args.in[1], 0), y(args.out[0], 1);
-  ParallelFor(args.in[0].elements(), [&](int64_t n) {
+  ParallelFor(args.in[0].elements(), width, [&](int64_t n) {
     C* row = y.Write(n * width, width);
     const C* from = weight.Read(ids[n] * width, width);
     std::copy_n(from, width, row);
@@ -93,7 +93,7 @@ void Scatter(const OpArgs& args) {
   }
   first.push_back(count);
   const RowOperand<C> dy(args.in[0], 0), dweight(args.out[0], 1);
-  ParallelFor(static_cast<int64_t>(first.size()) - 1, [&](int64_t run) {
+  ParallelFor(static_cast<int64_t>(first.size()) - 1, width, [&](int64_t run) {
     const int64_t offset = ids[order[first[run]]] * width;
     C* row = dweight.Update(offset, width);
     for (int64_t i = first[run]; i < first[run + 1]; ++i) {
@@ -108,7 +108,7 @@ void Backward(const OpArgs& args) {
   CheckIds(args.in[1], dweight.shape[0]);
   if (!args.attrs.As<EmbeddingBackwardAttrs>().accumulate) {
     const int64_t row_bytes = dweight.shape.back() * SizeOf(dweight.dtype);
-    ParallelBlocks(dweight.shape[0], 64, [&](int64_t begin, int64_t end) {
+    ParallelBlocks(dweight.shape[0], 64, dweight.shape[1], [&](int64_t begin, int64_t end) {
       std::memset(dweight.as<char>() + begin * row_bytes, 0,
                   static_cast<size_t>((end - begin) * row_bytes));
     });

@@ -43,7 +43,7 @@ template <class C, class Fn>
 void CheckBlocks(const TensorArg& tensor, const TensorArg& flag, Fn&& fn) {
   const RowOperand<C> x(tensor, 0);
   std::atomic<bool> finite = true;
-  ParallelBlocks(tensor.elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(tensor.elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const C* row = x.Read(begin, end - begin);
     if (!AllFinite(row, end - begin)) finite.store(false, std::memory_order_relaxed);
     fn(row, begin, end - begin);

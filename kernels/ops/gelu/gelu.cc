@@ -88,7 +88,7 @@ template <class C>
 void Forward(const OpArgs& args) {
   const bool tanh_form = args.attrs.As<GeluAttrs>().tanh_form != 0;
   const RowOperand<C> x(args.in[0], 0), y(args.out[0], 1);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     const C* from = x.Read(begin, n);
     C* row = y.Write(begin, n);
@@ -101,7 +101,7 @@ template <class C>
 void Backward(const OpArgs& args) {
   const bool tanh_form = args.attrs.As<GeluAttrs>().tanh_form != 0;
   const RowOperand<C> dy(args.in[0], 0), x(args.in[1], 1), dx(args.out[0], 2);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     const C *grad = dy.Read(begin, n), *from = x.Read(begin, n);
     C* row = dx.Write(begin, n);

@@ -29,7 +29,7 @@ template <class C>
 void Squares(const OpArgs& args) {
   const RowOperand<C> x(args.in[0], 0);
   C* partials = args.out[0].as<C>();
-  ParallelBlocks(args.in[0].elements(), kSquaresBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kSquaresBlock, 1, [&](int64_t begin, int64_t end) {
     C sum = 0;
     for (int64_t at = begin; at < end; at += kElementBlock) {
       const int64_t n = std::min(kElementBlock, end - at);

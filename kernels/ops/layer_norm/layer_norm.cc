@@ -83,7 +83,7 @@ void Forward(const OpArgs& args) {
   const RowOperand<C> y(args.out[0], 3);
   C* means = args.out[1].as<C>();
   C* rstds = args.out[2].as<C>();
-  ParallelBlocks(rows, 8, [&, width = width](int64_t begin, int64_t end) {
+  ParallelBlocks(rows, 8, width, [&, width = width](int64_t begin, int64_t end) {
     const C* scale = weight.Read(0, width);
     const C* shift = bias.Read(0, width);
     for (int64_t n = begin; n < end; ++n) {
@@ -182,7 +182,7 @@ void Backward(const OpArgs& args) {
   const C* rstds = args.in[4].as<C>();
   C* partials = args.out.size() > 1 ? args.out[3].as<C>() : nullptr;
   const int64_t parts = NormPartials(rows);
-  ParallelFor(parts, [&, rows = rows, width = width](int64_t part) {
+  ParallelFor(parts, rows / parts * width, [&, rows = rows, width = width](int64_t part) {
     C* dweight = partials == nullptr ? nullptr : partials + part * width;
     C* dbias = partials == nullptr ? nullptr : partials + (parts + part) * width;
     if (partials != nullptr) std::fill_n(dweight, width, C(0));

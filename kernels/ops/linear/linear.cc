@@ -111,7 +111,7 @@ template <class C>
 void AddBias(const TensorArg& y, const TensorArg& bias) {
   const auto [rows, width, stride, folds] = FoldRows(y);
   const RowOperand<C> out(y, 0), shift(bias, 1);
-  ParallelBlocks(rows, 16, [&, width = width, stride = stride](int64_t begin, int64_t end) {
+  ParallelBlocks(rows, 16, width, [&, width = width, stride = stride](int64_t begin, int64_t end) {
     const C* from = shift.Read(0, width);
     for (int64_t n = begin; n < end; ++n) {
       C* row = out.Update(n * stride, width);
@@ -155,7 +155,7 @@ void SumRows(const OpArgs& args) {
   const auto [rows, width, stride, folds] = FoldRows(args.in[0]);
   const bool accumulate = args.attrs.As<LinearBackwardBiasAttrs>().accumulate != 0;
   const RowOperand<C> dy(args.in[0], 0), dbias(args.out[0], 1);
-  ParallelBlocks(width, 256, [&, rows = rows, stride = stride](int64_t begin, int64_t end) {
+  ParallelBlocks(width, 256, rows, [&, rows = rows, stride = stride](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C* row = dbias.Update(begin, n);
     if (!accumulate) std::fill_n(row, n, C(0));

@@ -34,7 +34,7 @@ template <class C>
 void Forward(const OpArgs& args) {
   const int64_t length = args.in[0].shape[1], width = args.in[0].shape[2];
   const RowOperand<C> x(args.in[0], 0), weight(args.in[1], 1), y(args.out[0], 2);
-  ParallelFor(args.in[0].shape[0] * length, [&](int64_t n) {
+  ParallelFor(args.in[0].shape[0] * length, width, [&](int64_t n) {
     C* row = y.Write(n * width, width);
     const C* from = x.Read(n * width, width);
     if (row != from) std::copy_n(from, width, row);
@@ -49,7 +49,7 @@ void Backward(const OpArgs& args) {
   const int64_t width = args.in[0].shape[2];
   const bool accumulate = args.attrs.As<PositionsBackwardAttrs>().accumulate != 0;
   const RowOperand<C> dy(args.in[0], 0), dweight(args.out[0], 1);
-  ParallelFor(args.out[0].shape[0], [&](int64_t s) {
+  ParallelFor(args.out[0].shape[0], batch * width, [&](int64_t s) {
     C* row = dweight.Update(s * width, width);
     if (!accumulate) std::fill_n(row, width, C(0));
     for (int64_t b = 0; b < batch && s < length; ++b) {

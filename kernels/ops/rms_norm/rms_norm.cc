@@ -58,7 +58,7 @@ void Forward(const OpArgs& args) {
   const double eps = args.attrs.As<NormAttrs>().eps;
   const RowOperand<C> x(args.in[0], 0), weight(args.in[1], 1), y(args.out[0], 2);
   C* rstds = args.out[1].as<C>();
-  ParallelBlocks(rows, 8, [&, width = width](int64_t begin, int64_t end) {
+  ParallelBlocks(rows, 8, width, [&, width = width](int64_t begin, int64_t end) {
     const C* scale = weight.Read(0, width);
     for (int64_t n = begin; n < end; ++n) {
       const C* from = x.Read(n * width, width);
@@ -137,7 +137,7 @@ void Backward(const OpArgs& args) {
   const C* rstds = args.in[3].as<C>();
   C* partials = args.out.size() > 1 ? args.out[2].as<C>() : nullptr;
   const int64_t parts = NormPartials(rows);
-  ParallelFor(parts, [&, rows = rows, width = width](int64_t part) {
+  ParallelFor(parts, rows / parts * width, [&, rows = rows, width = width](int64_t part) {
     C* partial = partials == nullptr ? nullptr : partials + part * width;
     if (partial != nullptr) std::fill_n(partial, width, C(0));
     const C* scale = weight.Read(0, width);

@@ -33,7 +33,7 @@ Cost CostRotary(const OpArgs& args) { return StreamCost(args, 3); }
 void HostTable(const OpArgs& args) {
   const auto attrs = args.attrs.As<RotaryTableAttrs>();
   const int64_t positions = args.out[0].shape[0], half = args.out[0].shape[1];
-  ParallelFor(positions, [&](int64_t s) {
+  ParallelFor(positions, 16 * half, [&](int64_t s) {
     for (int64_t i = 0; i < half; ++i) {
       const double exponent = -static_cast<double>(i) / static_cast<double>(half);
       const double angle =
@@ -71,7 +71,7 @@ void Rotary(const OpArgs& args) {
   const C sign = args.attrs.As<RotaryAttrs>().inverse ? C(-1) : C(1);
   const int64_t length = x.shape[1], heads = x.shape[2], width = x.shape[3], half = width / 2;
   const RowOperand<C> from(x, 0), cos(args.in[1], 1), sin(args.in[2], 2), to(y, 3);
-  ParallelFor(x.shape[0] * length, [&](int64_t n) {
+  ParallelFor(x.shape[0] * length, heads * width, [&](int64_t n) {
     const int64_t b = n / length, s = n % length;
     Rotation<C> r = {nullptr, cos.Read(s * half, half), sin.Read(s * half, half), sign, half};
     for (int64_t h = 0; h < heads; ++h) {

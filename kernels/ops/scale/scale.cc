@@ -21,7 +21,7 @@ void Scale(const OpArgs& args) {
   double factor = args.attrs.As<ScaleAttrs>().factor;
   if (args.in.size() > 1) factor *= LoadScalar(args.in[1]);
   const RowOperand<C> x(args.in[0], 0), y(args.out[0], 1);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C* row = y.Write(begin, n);
     ScaleRow(x.Read(begin, n), static_cast<C>(factor), row, n);

@@ -69,7 +69,7 @@ void Sgd(const OpArgs& args, const StepControl& control) {
   const bool has_master = args.out.size() > momentum_index + 1;
   const RowOperand<C> grad(args.in[0], 0), momentum(args.out[momentum_index], 1);
   const RowOperand<C> master(args.out[has_master ? momentum_index + 1 : 0], 2);
-  ParallelBlocks(args.in[0].elements(), kElementBlock, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(args.in[0].elements(), kElementBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C none[kElementBlock];
     if (momentum_index == 0) std::fill_n(none, n, C(0));

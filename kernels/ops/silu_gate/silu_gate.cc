@@ -75,7 +75,7 @@ template <class C>
 void Forward(const OpArgs& args) {
   const RowLayout shape = FoldRows(args.in[0]);
   const StridedRows<C> gate(args.in[0], 0), up(args.in[1], 1), y(args.out[0], 2);
-  ParallelFor(shape.rows, [&](int64_t n) {
+  ParallelFor(shape.rows, shape.columns, [&](int64_t n) {
     for (int64_t at = 0; at < shape.columns; at += kElementBlock) {
       const int64_t count = std::min(kElementBlock, shape.columns - at);
       C* row = y.Write(n, at, count);
@@ -91,7 +91,7 @@ void Backward(const OpArgs& args) {
   const bool forward = args.out.size() > 2;
   const StridedRows<C> dy(args.in[0], 0), gate(args.in[1], 1), up(args.in[2], 2);
   const StridedRows<C> dgate(args.out[0], 3), dup(args.out[1], 4), y(args.out[forward ? 2 : 1], 5);
-  ParallelFor(shape.rows, [&](int64_t n) {
+  ParallelFor(shape.rows, shape.columns, [&](int64_t n) {
     for (int64_t at = 0; at < shape.columns; at += kElementBlock) {
       const int64_t count = std::min(kElementBlock, shape.columns - at);
       const GateRows<C> rows = {dy.Read(n, at, count),     gate.Read(n, at, count),

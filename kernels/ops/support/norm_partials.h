@@ -13,7 +13,7 @@ template <class C>
 void SumPartials(const C* partials, int64_t parts, int64_t width, const TensorArg& gradient,
                  bool accumulate) {
   const RowOperand<C> out(gradient, 0);
-  ParallelBlocks(width, 256, [&](int64_t begin, int64_t end) {
+  ParallelBlocks(width, 256, parts, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     C* row = out.Update(begin, n);
     if (!accumulate) std::fill_n(row, n, C(0));

@@ -34,7 +34,10 @@ template <class Fn>
 void ForEachRun(const Dims& shape, std::initializer_list<const Dims*> strides, Fn&& fn) {
   constexpr int64_t kBlock = 65536;
   const MergedLayout layout = MergeDimensions(shape, strides);
-  ParallelFor(RunCount(layout, kBlock), [&](int64_t i) { fn(RunAt(layout, i, kBlock)); });
+  const int64_t runs = RunCount(layout, kBlock);
+  if (runs == 0) return;
+  ParallelFor(runs, ElementCount(shape) / runs,
+              [&](int64_t i) { fn(RunAt(layout, i, kBlock)); });
 }
 
 }  // namespace hbmtune::ops

@@ -82,7 +82,8 @@ TEST(Adamw, KeepsInTheMasterWhatTheParameterCannotHold) {
 }
 
 TEST(Sgd, AddsMomentumAndDecay) {
-  auto param = HostTensor::Of(Dtype::kF64, {1}, {2}), momentum = HostTensor::Zeros(Dtype::kF64, {1});
+  auto param = HostTensor::Of(Dtype::kF64, {1}, {2});
+  auto momentum = HostTensor::Zeros(Dtype::kF64, {1});
   const auto grad = HostTensor::Of(Dtype::kF64, {1}, {3});
   const Attrs attrs = Attrs::Of(SgdAttrs{.lr = 0.1, .momentum = 0.5, .weight_decay = 0.25});
   RunOp(kSgd, {grad.arg()}, {param.arg(), momentum.arg()}, attrs);
