@@ -1,6 +1,7 @@
 #include "kernels/lowering/hf/zero.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
@@ -26,6 +27,8 @@ ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainCo
       dtype_(config.compute_dtype),
       ranks_(std::max<int64_t>(1, workload.world_size)) {
   MakeGroups(parameters, options.trainer_groups);
+  own_gradients_.resize(groups_.size());
+  accumulated_.resize(groups_.size());
   for (Group& group : groups_) {
     Flatten(group);
     MakeMasters(group);
@@ -141,35 +144,47 @@ std::pair<int64_t, int64_t> ZeroOptimizer::Own(const Entry& entry) const {
 // --- backward -------------------------------------------------------------------------------
 
 void ZeroOptimizer::OnGradient(Tensor& leaf) {
-  if (config_.zero.stage < 2 && !last_) return;  // whole gradients wait for the last micro-step
-  const Entry* entry = nullptr;
-  for (const Group& group : groups_) {
-    for (const Entry& e : group.entries) {
-      if (e.parameter->tensor.SameTensor(leaf)) entry = &e;
-    }
-  }
-  const int64_t elements = leaf.elements(), size = config_.zero.reduce_bucket_size;
-  Tape& tape = aten_.tape();
   const Category before = aten_.category();
   aten_.set_category(Category::kCommunication);
+  MakeBuckets();
+  // Stage 1 keeps whole gradients: until the last micro-step, and without overlap until its end.
+  if (!reduces_at_end() && (config_.zero.stage > 1 || last_)) Gather(EntryOf(leaf));
+  aten_.set_category(before);
+}
+
+void ZeroOptimizer::MakeBuckets() {
+  if (bucket_ || !config_.zero.contiguous_gradients) return;
+  bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
+  if (config_.zero.overlap_comm) {
+    second_bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
+  }
+}
+
+const ZeroOptimizer::Entry& ZeroOptimizer::EntryOf(const Tensor& leaf) const {
+  for (const Group& group : groups_) {
+    for (const Entry& entry : group.entries) {
+      if (entry.parameter->tensor.SameTensor(leaf)) return entry;
+    }
+  }
+  throw std::logic_error("a gradient of a parameter that no group has");
+}
+
+// Into the bucket, which is reduced first if there is no room.
+void ZeroOptimizer::Gather(const Entry& entry) {
+  Tensor leaf = entry.parameter->tensor;
+  const int64_t elements = leaf.elements(), size = config_.zero.reduce_bucket_size;
+  Tape& tape = aten_.tape();
   if (in_bucket_ + elements > size && in_bucket_ > 0) ReduceBucket();
   Tensor gradient = leaf.grad();
-  if (config_.zero.contiguous_gradients) {
-    if (!bucket_) {
-      bucket_ = aten_.New(dtype_, {size});
-      if (config_.zero.overlap_comm) second_bucket_ = aten_.New(dtype_, {size});
-    }
-    if (elements <= size) {
-      Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
-      tape.Run(ops::kCopy, {gradient}, {slot});
-      gradient = slot;
-    }
+  if (bucket_ && elements <= size) {
+    Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
+    tape.Run(ops::kCopy, {gradient}, {slot});
+    gradient = slot;
   }
   leaf.set_grad({});
   in_bucket_ += elements;
-  pieces_.push_back({entry, std::move(gradient)});
+  pieces_.push_back({&entry, std::move(gradient)});
   if (elements > size) ReduceBucket();
-  aten_.set_category(before);
 }
 
 // Whether neighbouring gradients of the bucket go to different ranks.
@@ -212,35 +227,68 @@ void ZeroOptimizer::KeepOwn(const Piece& piece) {
     tape.Copy(from, Range(tape, group.host_staging, in_part, in_part + end - begin));
     return;
   }
+  Tensor& own = MakeOwnGradients(piece.entry->group);
+  const int64_t offset = OwnOffset(piece.entry->group) + in_part;
+  tape.Run(ops::kCopy, {from}, {Range(tape, own, offset, offset + end - begin)});
+}
+
+// Where a group's share lies: all in one tensor, or with a tensor for each group.
+int64_t ZeroOptimizer::OwnOffset(size_t group) const {
+  if (!config_.zero.contiguous_gradients) return 0;
   int64_t offset = 0;
-  for (size_t g = 0; g < piece.entry->group; ++g) offset += groups_[g].part;
-  if (!own_gradients_) {
-    int64_t all = 0;
-    for (const Group& g : groups_) all += g.part;
-    const Category before = aten_.category();
-    aten_.set_category(Category::kGradients);
-    own_gradients_ = aten_.New(dtype_, {all});
-    aten_.set_category(before);
+  for (size_t g = 0; g < group; ++g) offset += groups_[g].part;
+  return offset;
+}
+
+// Parameters that lie in this rank's share in part have room as a whole.
+Tensor& ZeroOptimizer::MakeOwnGradients(size_t group) {
+  const bool one = config_.zero.contiguous_gradients;
+  Tensor& own = own_gradients_[one ? 0 : group];
+  if (own) return own;
+  int64_t elements = 0, least = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!one && g != group) continue;
+    least += groups_[g].part;
+    for (const Entry& entry : groups_[g].entries) {
+      const auto [begin, end] = Own(entry);
+      if (begin < end) elements += entry.end - entry.begin;
+    }
   }
-  tape.Run(ops::kCopy, {from},
-           {Range(tape, own_gradients_, offset + in_part, offset + in_part + end - begin)});
+  const Category before = aten_.category();
+  aten_.set_category(Category::kGradients);
+  own = aten_.New(dtype_, {std::max(elements, least)});
+  aten_.set_category(before);
+  return own;
 }
 
 void ZeroOptimizer::EndBackward() {
+  if (config_.zero.stage < 2 && !last_) return;
+  Tape& tape = aten_.tape();
+  aten_.set_category(Category::kCommunication);
+  if (reduces_at_end()) {
+    for (const Group& group : groups_) {
+      for (const Entry& entry : group.entries) {
+        if (entry.parameter->tensor.grad()) Gather(entry);
+      }
+    }
+  }
   if (in_bucket_ > 0) ReduceBucket();
   bucket_ = {};
   second_bucket_ = {};
-  Tape& tape = aten_.tape();
+  aten_.set_category(Category::kActivations);
   if (offloads()) {
     for (Group& group : groups_) {
       tape.Run(ops::kCopy, {group.host_staging}, {group.host_grad});
     }
-  } else if (accumulated_ && own_gradients_) {
-    tape.Run(ops::kAtenAdd, {accumulated_, own_gradients_}, {accumulated_});
-    own_gradients_ = {};
-  } else if (own_gradients_) {
-    accumulated_ = std::move(own_gradients_);
-    own_gradients_ = {};
+  }
+  for (size_t g = 0; g < own_gradients_.size(); ++g) {
+    Tensor& own = own_gradients_[g];
+    if (own && accumulated_[g]) {
+      tape.Run(ops::kAtenAdd, {accumulated_[g], own}, {accumulated_[g]});
+    } else if (own) {
+      accumulated_[g] = own;
+    }
+    own = {};
   }
 }
 
@@ -271,8 +319,12 @@ void ZeroOptimizer::UpdateGroup(Group& group, const Tensor& gradient) {
            Attrs::Of(attrs));
 }
 
-void ZeroOptimizer::StepGroup(Group& group, Tensor gradients, int64_t offset) {
+void ZeroOptimizer::StepGroup(size_t index) {
   Tape& tape = aten_.tape();
+  Group& group = groups_[index];
+  const bool one = config_.zero.contiguous_gradients;
+  Tensor gradients = accumulated_[one ? 0 : index];
+  const int64_t offset = OwnOffset(index);
   aten_.set_category(Category::kStaging);
   Tensor flat = aten_.New(dtype_, {group.part});
   tape.Run(ops::kCopy, {Range(tape, gradients, offset, offset + group.part)}, {flat});
@@ -280,7 +332,7 @@ void ZeroOptimizer::StepGroup(Group& group, Tensor gradients, int64_t offset) {
   tape.Run(ops::kCopy, {flat}, {wide});
   flat = {};
   gradients = {};
-  if (&group == &groups_.back()) accumulated_ = {};
+  if (!one || index + 1 == groups_.size()) accumulated_[one ? 0 : index] = {};
   aten_.set_category(Category::kOptimizer);
   if (!group.exp_avg) {
     if (config_.optimizer_loop == OptimizerLoop::kFused) group.step = aten_.Full(Dtype::kF32, {}, 0);
@@ -309,14 +361,13 @@ void ZeroOptimizer::Step() {
   tape.Run(ops::kOptimizerStep, {}, {count_});
   aten_.set_category(Category::kStaging);
   if (!offloads()) NormScratch();
-  int64_t offset = 0;
-  for (Group& group : groups_) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Group& group = groups_[i];
     if (offloads()) {
       StepOnHost(group);
     } else {
-      StepGroup(group, accumulated_, offset);
+      StepGroup(i);
     }
-    offset += group.part;
     if (ranks_ > 1) tape.Collective(CollectiveKind::kAllGather, group.flat, group.flat);
   }
   aten_.set_category(Category::kActivations);

@@ -53,11 +53,18 @@ class ZeroOptimizer {
   int64_t PartBegin(const Group& group) const { return options_.rank * group.part; }
   // Elements of an entry that belong to this rank: [first, second) in the group's flat tensor.
   std::pair<int64_t, int64_t> Own(const Entry& entry) const;
+  // Stage 1 without overlap reduces after the backward pass.
+  bool reduces_at_end() const { return config_.zero.stage < 2 && !config_.zero.overlap_comm; }
+  void MakeBuckets();
+  const Entry& EntryOf(const Tensor& leaf) const;
+  void Gather(const Entry& entry);
+  Tensor& MakeOwnGradients(size_t group);
+  int64_t OwnOffset(size_t group) const;
   void ReduceBucket();
   bool BucketSpansRanks() const;
   void KeepOwn(const Piece& piece);
   void NormScratch();
-  void StepGroup(Group& group, Tensor gradients, int64_t offset);
+  void StepGroup(size_t index);
   void StepOnHost(Group& group);
   void UpdateGroup(Group& group, const Tensor& gradient);
 
@@ -74,8 +81,9 @@ class ZeroOptimizer {
   Tensor largest_;  // cpu_adam: one parameter's gradient on its way to the host
   int64_t in_bucket_ = 0;
   std::vector<Piece> pieces_;
-  Tensor own_gradients_;       // of this backward pass, all groups
-  Tensor accumulated_;         // of the step's micro-steps
+  // One tensor for all groups with contiguous_gradients, else one a group: of this backward pass,
+  // and of the step's micro-steps.
+  std::vector<Tensor> own_gradients_, accumulated_;
   Tensor count_;
 };
 
