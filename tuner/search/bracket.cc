@@ -22,8 +22,10 @@ constexpr size_t kHopelessArms = 3;
 constexpr double kLeadingShare = 0.9;
 // A larger micro-batch this much slower ends an arm's growth.
 constexpr double kSlowerShare = 0.97;
-// Share of what is left of the time budget that one trial may be expected to take.
-constexpr double kTrialShare = 0.6;
+// Share of what is left of the time budget that a trial may be expected to take: the first of an
+// arm, or one that closes a leader's bracket.
+constexpr double kStartShare = 0.6;
+constexpr double kCloseShare = 0.9;
 constexpr int kMostRefinements = 8;
 constexpr double kRefinementGain = 1.01;  // expected, for a real trial
 constexpr double kModelledGain = 1.001;
@@ -111,12 +113,8 @@ class BracketDesigner : public Designer {
   Decision Start(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Grow(const Arm& arm, const Bracket& bracket, const View& view) const;
   Decision Narrow(const Arm& arm, const Bracket& bracket, const View& view) const;
-  int64_t Affordable(const Arm& arm, const View& view, double tokens_per_second,
-                     int64_t above, int64_t micro_batch) const;
   int64_t Affordable(const Arm& arm, const Bracket& bracket, const View& view,
-                     int64_t micro_batch) const {
-    return Affordable(arm, view, bracket.last_tokens_per_second, bracket.fits, micro_batch);
-  }
+                     int64_t micro_batch) const;
 
   Decision Try(const Arm& arm, int64_t micro_batch, const std::string& why) const {
     if (micro_batch == 0) return {};
@@ -169,7 +167,7 @@ Decision BracketDesigner::Start(const Arm& arm, const Bracket& bracket, const Vi
                estimates_.available() ? "the least there is, though not estimated to fit"
                                       : "the least there is");
   }
-  start = Affordable(arm, view, arm.tokens_per_second * view.correction, 0, start);
+  start = Affordable(arm, bracket, view, start);
   return Try(arm, start, calibrates ? "a quarter of what is estimated to fit, to time the device"
                                     : "the largest that is estimated to fit");
 }
@@ -209,23 +207,28 @@ Decision BracketDesigner::Narrow(const Arm& arm, const Bracket& bracket, const V
   int64_t target = LimitTarget(values(), bracket.fits);
   if (target == 0 || fails <= target) return {};
   int64_t middle = AtMost(values(), (bracket.fits + fails) / 2);
-  if (bracket.fits < arm.guess && arm.guess < fails) middle = arm.guess;
+  if (bracket.fits < arm.guess && arm.guess < fails) {
+    // Close to the expected limit the proof, which runs out of memory early, is the cheaper trial.
+    middle = target > arm.guess ? target : arm.guess;
+  }
   if (middle <= bracket.fits) middle = Above(values(), bracket.fits);
   return Try(arm, Affordable(arm, bracket, view, middle),
              Text("between ", bracket.fits, ", which fits, and ", fails, ", which does not"));
 }
 
-// The micro-batch, or the largest between it and `above` that the time left allows at so many
-// tokens a second, or 0. One that is estimated not to fit ends early and is always affordable.
-int64_t BracketDesigner::Affordable(const Arm& arm, const View& view, double tokens_per_second,
-                                    int64_t above, int64_t micro_batch) const {
+// The micro-batch, or the largest between it and what fits that the time left allows, or 0. One
+// that is estimated not to fit ends early and is always affordable.
+int64_t BracketDesigner::Affordable(const Arm& arm, const Bracket& bracket, const View& view,
+                                    int64_t micro_batch) const {
   bool ends_early = arm.guess > 0 && micro_batch > arm.guess;
-  double seconds_each = view.seconds_share / std::max(tokens_per_second, 1e-9);
+  bool starts = bracket.fits == 0;
+  double tokens = starts ? arm.tokens_per_second * view.correction : bracket.last_tokens_per_second;
+  double seconds_each = view.seconds_share / std::max(tokens, 1e-9);
   if (options_.budget_seconds <= 0 || seconds_each <= 0 || ends_early) return micro_batch;
-  double most = kTrialShare * view.seconds_left / seconds_each;
+  double most = (starts ? kStartShare : kCloseShare) * view.seconds_left / seconds_each;
   if (double(micro_batch) <= most) return micro_batch;
   int64_t affordable = AtMost(values(), static_cast<int64_t>(most));
-  return affordable > above ? affordable : 0;
+  return affordable > bracket.fits ? affordable : 0;
 }
 
 // One refining axis at a time around the best, the most promising neighbour first.

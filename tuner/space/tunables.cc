@@ -18,8 +18,10 @@ bool AnyInterval(const Workload&, const TrainConfig& c) {
   return c.checkpoint.attention > 0 || c.checkpoint.mlp > 0;
 }
 bool EveryLayer(const Workload&, const TrainConfig& c) { return c.checkpoint.every == 1; }
-bool FusedOrEveryLayer(const Workload& w, const TrainConfig& c) {
-  return Fused(w.framework) || c.checkpoint.every == 1;
+// Whole layers are offloaded, or with DeepSpeed the inputs that checkpointing keeps.
+bool MayOffloadActivations(const Workload& w, const TrainConfig& c) {
+  if (Fused(w.framework)) return c.checkpoint.attention == 0 && c.checkpoint.mlp == 0;
+  return c.checkpoint.every == 1;
 }
 bool LayerOffload(const Workload&, const TrainConfig& c) {
   return c.offload.activations == ActivationOffload::kLayers;
@@ -83,7 +85,8 @@ constexpr Tunable kTunables[] = {
     {"loss_chunk_tokens", Fused, "fused", Always, "", false},
     {"optimizer_loop", NotDeepspeed, "a hf framework without DeepSpeed", Always, "", false},
     {"offload.optimizer", FusedOrDeepspeed, kDs, HasMoments, "an optimizer with moments", false},
-    {"offload.activations", FusedOrDeepspeed, kDs, FusedOrEveryLayer, "checkpoint.every 1", false},
+    {"offload.activations", FusedOrDeepspeed, kDs, MayOffloadActivations,
+     "checkpoint.every, not attention and MLP intervals", false},
     {"offload.keep_ratio", Fused, "fused", LayerOffload, "offload.activations layers", true},
     {"offload.pressure_ratio", Fused, "fused", LayerOffload, "offload.activations layers", true},
     {"offload.pool_bytes", Fused, "fused", AnyOffload, "something to offload", true},
@@ -175,9 +178,9 @@ std::vector<Axis> DefaultAxes(const Workload& w, const DeviceFacts& device) {
   } else {
     axes.push_back({"checkpoint.every", {0, 1}});
   }
-  if (FusedOrDeepspeed(w.framework) && !device.host) {  // the host device runs neither yet
+  if (FusedOrDeepspeed(w.framework)) {
     AddOffloadAxes(w, axes);
-    AddZeroAxes(axes);
+    if (!device.host) AddZeroAxes(axes);  // the host device trains on one rank
   }
   if (UsesDdp(w.framework)) axes.push_back({"ddp.bucket_cap_mb", {25, 100}, true});
   axes.push_back({"allocator.roundup_power2_divisions", {0, 4}, true});
