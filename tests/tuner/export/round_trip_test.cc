@@ -1,6 +1,8 @@
 // Import(Export(c)) == c for every config of every framework's space.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/core/json.h"
 #include "tests/tuner/workloads.h"
 #include "tuner/export/export.h"
@@ -9,9 +11,10 @@
 namespace hbmtune::tuner {
 namespace {
 
-absl::Status RoundTrip(const Workload& workload, const TrainConfig& config, TrainConfig& read) {
+absl::Status RoundTrip(const Workload& workload, const TrainConfig& config,
+                       const std::vector<ExportFormat>& formats, TrainConfig& read) {
   read = BaseConfig(workload.framework, {});
-  for (ExportFormat format : NativeFormats(workload.framework)) {
+  for (ExportFormat format : formats) {
     absl::StatusOr<std::string> text = Export(workload, config, format);
     if (!text.ok()) return text.status();
     absl::Status status = Import(workload.framework, format, *text, read);
@@ -26,9 +29,11 @@ int64_t CheckSpace(const Workload& workload, const Pins& pins = {}) {
   EXPECT_TRUE(space.ok()) << space.status();
   int64_t same = 0;
   if (!space.ok()) return same;
+  std::vector<ExportFormat> formats = NativeFormats(workload.framework);
   space->ForEach([&](const TrainConfig& config) {
     TrainConfig read;
-    absl::Status status = RoundTrip(workload, config, read);
+    absl::Status status = RoundTrip(workload, config, formats, read);
+    std::next_permutation(formats.begin(), formats.end());  // the order must not matter
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(read.micro_batch, config.micro_batch);
     bool equal = ToJson(read) == ToJson(config);
