@@ -36,12 +36,16 @@ absl::Status Check(const Workload& workload, const TrainConfig& config) {
 }
 
 // Whether the framework's own Program can be built; else published sums stand in.
-bool HasLowering(const Workload& workload) {
-  if (workload.framework == Framework::kFused) return true;
-  const bool alone =
-      workload.framework == Framework::kHfEager || workload.framework == Framework::kHfSdpa;
+bool HasLowering(const Workload& workload, const TrainConfig& config) {
+  if (workload.framework == Framework::kFused) return workload.world_size == 1;
   const Architecture a = workload.model.architecture;
-  return alone && a != Architecture::kFalcon && a != Architecture::kGpt2;
+  if (a == Architecture::kFalcon || a == Architecture::kGpt2) return false;
+  if (UsesDdp(workload.framework)) return false;
+  if (!UsesDeepspeed(workload.framework)) return true;
+  const int64_t stage = config.zero.stage;
+  return (stage == 1 || stage == 2) && IsHalf(config.compute_dtype) &&
+         config.param_dtype == config.compute_dtype && workload.lora.rank == 0 &&
+         config.offload.activations == ActivationOffload::kNone;
 }
 
 // "memory (weights 24.2 GiB, logits 8.0 GiB)": the two largest owners.
@@ -161,7 +165,7 @@ absl::StatusOr<Estimate> Predict(const Workload& workload, const TrainConfig& co
   const int64_t outside = static_cast<int64_t>(profile.context_bytes.value) +
                           profile.library_bytes(workload.world_size);
   TimeParts time;
-  if (HasLowering(workload)) {
+  if (HasLowering(workload, config)) {
     auto status = UseDryRun(workload, config, profile, estimate.ceiling_bytes - outside, estimate,
                             time);
     if (!status.ok()) return status;

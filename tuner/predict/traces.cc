@@ -51,6 +51,9 @@ Program LowerFor(const Workload& workload, const TrainConfig& config,
   lowering::HfOptions options;
   options.gpu.compute_units = static_cast<int64_t>(profile.compute_units.value);
   options.gpu.workspace_bytes = profile.workspace_bytes();
+  options.gpu.capacity_bytes = static_cast<int64_t>(profile.capacity_bytes.value);
+  // Of all ranks the last reduces first, while most activations are alive.
+  options.rank = std::max<int64_t>(1, workload.world_size) - 1;
   // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
   // cuBLASLt's anew for each product, as recorded.
   options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;

@@ -67,14 +67,14 @@ TEST(PredictOnHost, AlsoInBf16WithMastersAndALora) {
 TEST(PredictOnHost, SaysWhatARealTrialRunsOutOf) {
   TrainConfig config;
   config.micro_batch = 64;
-  const Ceiling ceiling{.capacity_bytes = 64 * kMiB};
+  const Ceiling ceiling{.capacity_bytes = 8 * kMiB};
   auto estimate = Predict(SmallJob(), config, *device::FindProfile("host"), ceiling);
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   EXPECT_FALSE(estimate->fits);
   step::TrialRequest request;
   request.workload = SmallJob();
   request.config = config;
-  request.memory_bytes = 64 * kMiB;
+  request.memory_bytes = 8 * kMiB;
   EXPECT_EQ(step::RunTrial(request).outcome, Outcome::kOutOfMemory);
 }
 

@@ -104,7 +104,7 @@ TEST(Predict, MoreNeverTakesLess) {
   for (int64_t micro_batch : {1, 2, 4, 8}) {
     config.micro_batch = micro_batch;
     Estimate estimate = On("mi210", job, config);
-    EXPECT_GT(estimate.peak_allocated_bytes, last);
+    EXPECT_GE(estimate.peak_allocated_bytes, last);
     last = estimate.peak_allocated_bytes;
   }
   TrainConfig whole = config;
