@@ -69,6 +69,7 @@ Matrix ScoreRows(const TensorArg& scores, int64_t head, int64_t s) {
 template <class C>
 Matrix Dropped(const Matrix& saved, const std::optional<DropoutMask>& mask, int64_t first_index,
                int64_t rows, int64_t length) {
+  const int64_t row_step = (length + 3) / 4 * 4;
   if (!mask) return saved;
   C* dropped = ThreadScratch<C>(kSlotDropped, rows * length);
   C* multipliers = ThreadScratch<C>(kSlotMask, length);
@@ -76,7 +77,7 @@ Matrix Dropped(const Matrix& saved, const std::optional<DropoutMask>& mask, int6
     C* row = dropped + r * length;
     ReadElements(static_cast<char*>(saved.data) + r * length * SizeOf(saved.dtype), saved.dtype,
                  row, length);
-    FillDropoutMultipliers(*mask, static_cast<uint64_t>(first_index + r * length), multipliers,
+    FillDropoutMultipliers(*mask, static_cast<uint64_t>(first_index + r * row_step), multipliers,
                            length);
     MultiplyRow(row, multipliers, row, length);
   }
@@ -110,7 +111,7 @@ void ForwardBlock(const OpArgs& args, const AttentionShape& shape, int64_t head,
                   probabilities.dtype, length);
   }
   const Matrix p = Dropped<C>(ScoreRows(probabilities, head, s), AttentionDropout(args, 3),
-                              shape.ScoreIndex(b, h, s), rows, length);
+                              shape.DropoutIndex(b, h, s), rows, length);
   MultiplyOnThisThread({.a = p, .b = HeadRows(args.in[2], b, kv_head, 0),
                         .c = HeadRows(args.out[0], b, h, s), .m = rows, .n = shape.head_dim,
                         .k = length});
@@ -159,7 +160,7 @@ class BackwardHead {
     const int64_t rows = std::min(kQueryBlock, length - s), head = b_ * shape_.heads + h;
     const Matrix grad = HeadRows(args_.in[0], b_, h, s);
     const Matrix p = Dropped<C>(ScoreRows(args_.in[4], head, s), mask_,
-                                shape_.ScoreIndex(b_, h, s), rows, length);
+                                shape_.DropoutIndex(b_, h, s), rows, length);
     MultiplyOnThisThread({.a = Transpose(p), .b = grad, .c = {dv_, kDtypeOf<C>, width, 1},
                           .m = length, .n = width, .k = rows, .beta = 1});
     C* dp = ThreadScratch<C>(kSlotScores, rows * length);
@@ -182,7 +183,8 @@ class BackwardHead {
     const int64_t length = shape_.length, index = shape_.ScoreIndex(b_, h, s);
     if (mask_) {
       C* multipliers = ThreadScratch<C>(kSlotMask, length);
-      FillDropoutMultipliers(*mask_, static_cast<uint64_t>(index), multipliers, length);
+      FillDropoutMultipliers(*mask_, static_cast<uint64_t>(shape_.DropoutIndex(b_, h, s)),
+                             multipliers, length);
       MultiplyRow(dp, multipliers, dp, length);
     }
     const C* p = RowOperand<C>(args_.in[4], 0).Read(index, length);

@@ -70,7 +70,7 @@ class KeyValueHead {
     Delta(h, s, rows);
     std::fill_n(dq_, rows * shape_.head_dim, C(0));
     const KeyRange keys = shape_.Keys(s, s + rows);
-    for (int64_t key = keys.begin; key < keys.end; key += kKeyBlock) {
+    for (int64_t key = FirstKey(keys); key < keys.end; key += kKeyBlock) {
       Tile(h, s, rows, key, std::min(kKeyBlock, keys.end - key));
     }
     Store(dq_, args_.out[0], h, s, rows);
@@ -126,7 +126,7 @@ class KeyValueHead {
     ExpRow(part, static_cast<C>(shape_.attrs.scale), lse, part, range.end - range.begin);
     if (!mask_) return ScoreGradient(p, delta, dp, n);
     C* multipliers = ThreadScratch<C>(kSlotMask, kKeyBlock);
-    FillDropoutMultipliers(*mask_, static_cast<uint64_t>(shape_.ScoreIndex(b_, h, s) + key),
+    FillDropoutMultipliers(*mask_, static_cast<uint64_t>(shape_.DropoutIndex(b_, h, s) + key),
                            multipliers, n);
     MultiplyRow(dp, multipliers, dp, n);
     ScoreGradient(p, delta, dp, n);

@@ -35,7 +35,7 @@ class QueryBlock {
 
   void Run() {
     const KeyRange keys = shape_.Keys(begin_, begin_ + rows_);
-    for (int64_t key = keys.begin; key < keys.end; key += kKeyBlock) {
+    for (int64_t key = FirstKey(keys); key < keys.end; key += kKeyBlock) {
       Tile(key, std::min(kKeyBlock, keys.end - key));
     }
     Finish();
@@ -68,7 +68,7 @@ class QueryBlock {
     const C largest = scale * MaxRow(part, count);
     if (largest > largest_[r]) Rescale(r, largest);
     sum_[r] += ExpRow(part, scale, largest_[r], part, count);
-    if (mask_) Drop(row, shape_.ScoreIndex(b_, h_, begin_ + r) + key, n);
+    if (mask_) Drop(row, shape_.DropoutIndex(b_, h_, begin_ + r) + key, n);
   }
 
   void Rescale(int64_t r, C largest) {

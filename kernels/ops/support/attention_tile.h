@@ -47,9 +47,13 @@ struct AttentionShape {
   KeyRange Keys(int64_t begin, int64_t end) const {
     return {Keys(begin).begin, Keys(end - 1).end};
   }
-  // Index of score (b, h, s, 0) among all scores: what dropout counts by.
+  // Where the scores (b, h, s, 0 …) are among all scores.
   int64_t ScoreIndex(int64_t b, int64_t h, int64_t s) const {
     return ((b * heads + h) * length + s) * length;
+  }
+  // What dropout counts them by: rows begin at whole groups of four.
+  int64_t DropoutIndex(int64_t b, int64_t h, int64_t s) const {
+    return ((b * heads + h) * length + s) * ((length + 3) / 4 * 4);
   }
 };
 
