@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/ops/support/float16.h"
+#include "kernels/core/float16.h"
 
 namespace hbmtune::comm {
 namespace {
@@ -28,11 +28,9 @@ void SumInOrder(const std::vector<const void*>& terms, Dtype dtype, int64_t elem
     case Dtype::kF64: return Sum<double>(terms, elements, to, same, same);
     case Dtype::kI64: return Sum<int64_t>(terms, elements, to, same, same);
     case Dtype::kBf16:
-      return Sum<ops::Bf16>(terms, elements, to, [](ops::Bf16 x) { return ops::Widen(x); },
-                            ops::NarrowToBf16);
+      return Sum<Bf16>(terms, elements, to, [](Bf16 x) { return Widen(x); }, NarrowToBf16);
     case Dtype::kF16:
-      return Sum<ops::F16>(terms, elements, to, [](ops::F16 x) { return ops::Widen(x); },
-                           ops::NarrowToF16);
+      return Sum<F16>(terms, elements, to, [](F16 x) { return Widen(x); }, NarrowToF16);
     default: throw std::invalid_argument("ranks cannot sum " + std::string(Name(dtype)));
   }
 }

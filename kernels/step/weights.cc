@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/model/parameters.h"
-#include "kernels/ops/support/float16.h"
+#include "kernels/core/float16.h"
 #include "kernels/step/random.h"
 
 namespace hbmtune::step {
@@ -54,8 +54,8 @@ void Upload(Executor& executor, const std::vector<float>& values, const TensorAr
     case Dtype::kF32: return executor.device().Upload(values.data(), to);
     case Dtype::kF64:
       return UploadAs<double>(executor, values, to, [](float x) { return double{x}; });
-    case Dtype::kBf16: return UploadAs<ops::Bf16>(executor, values, to, ops::NarrowToBf16);
-    case Dtype::kF16: return UploadAs<ops::F16>(executor, values, to, ops::NarrowToF16);
+    case Dtype::kBf16: return UploadAs<Bf16>(executor, values, to, NarrowToBf16);
+    case Dtype::kF16: return UploadAs<F16>(executor, values, to, NarrowToF16);
     default: throw std::logic_error("a weight is " + std::string(Name(to.dtype)));
   }
 }

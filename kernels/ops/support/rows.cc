@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "kernels/ops/support/float16.h"
+#include "kernels/core/float16.h"
 #include "kernels/ops/support/vectorize.h"
 
 namespace hbmtune::ops {

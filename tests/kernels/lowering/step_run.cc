@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "kernels/model/model_config.h"
-#include "kernels/ops/support/float16.h"
+#include "kernels/core/float16.h"
 #include "kernels/step/weights.h"
 
 namespace hbmtune::testing {
@@ -67,8 +67,8 @@ std::vector<double> StepRun::Values(const std::string& name) {
     switch (tensor.dtype) {
       case Dtype::kF32: values[i] = tensor.as<float>()[i]; break;
       case Dtype::kF64: values[i] = tensor.as<double>()[i]; break;
-      case Dtype::kBf16: values[i] = ops::Widen(tensor.as<ops::Bf16>()[i]); break;
-      case Dtype::kF16: values[i] = ops::Widen(tensor.as<ops::F16>()[i]); break;
+      case Dtype::kBf16: values[i] = Widen(tensor.as<Bf16>()[i]); break;
+      case Dtype::kF16: values[i] = Widen(tensor.as<F16>()[i]); break;
       case Dtype::kI64: values[i] = static_cast<double>(tensor.as<int64_t>()[i]); break;
       default: throw std::logic_error("no values of " + name);
     }
@@ -86,8 +86,8 @@ void StepRun::SetValues(const std::string& name, const std::vector<double>& valu
     switch (tensor.dtype) {
       case Dtype::kF32: tensor.as<float>()[i] = narrow; break;
       case Dtype::kF64: tensor.as<double>()[i] = values[i]; break;
-      case Dtype::kBf16: tensor.as<ops::Bf16>()[i] = ops::NarrowToBf16(narrow); break;
-      case Dtype::kF16: tensor.as<ops::F16>()[i] = ops::NarrowToF16(narrow); break;
+      case Dtype::kBf16: tensor.as<Bf16>()[i] = NarrowToBf16(narrow); break;
+      case Dtype::kF16: tensor.as<F16>()[i] = NarrowToF16(narrow); break;
       default: throw std::logic_error("no values for " + name);
     }
   }

@@ -10,7 +10,7 @@
 #include <limits>
 #include <set>
 
-#include "kernels/ops/support/float16.h"
+#include "kernels/core/float16.h"
 #include "kernels/ops/support/leaves.h"
 #include "kernels/ops/support/philox.h"
 #include "kernels/ops/support/vector_math.h"

@@ -6,7 +6,7 @@
 
 // bf16 and fp16 as storage: arithmetic happens after widening to fp32. Written without branches
 // and table look-ups, so that loops over them vectorise on any instruction set.
-namespace hbmtune::ops {
+namespace hbmtune {
 
 struct Bf16 {
   uint16_t bits;
@@ -53,4 +53,4 @@ inline F16 NarrowToF16(float x) {
   return F16{static_cast<uint16_t>(half | sign)};
 }
 
-}  // namespace hbmtune::ops
+}  // namespace hbmtune
