@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -81,6 +82,7 @@ class Aten {
   Tensor Transpose(Tensor x, int first, int second);
   Tensor Slice(Tensor x, int dim, int64_t begin, int64_t end);
   Tensor Unsqueeze(Tensor x, int dim);
+  std::array<Tensor, 3> SplitLast3(Tensor x);  // three equal parts of the last dimension
   Tensor Expand(Tensor x, const Dims& shape);
   Tensor Contiguous(Tensor x);
   Tensor Clone(Tensor x);
@@ -153,6 +155,10 @@ class Aten {
   void Save(Node& node, const Tensor& tensor);
   // After it: makes `out` a result of the node.
   void Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tensor& out,
+              BackwardBody body) {
+    Finish(std::move(node), inputs, std::span(&out, 1), std::move(body));
+  }
+  void Finish(Node&& node, std::initializer_list<const Tensor*> inputs, std::span<Tensor> out,
               BackwardBody body);
   Tensors Unpack(const std::vector<SavedTensor>& saved);
   Tensors RunBackward(Tensors& grads, const std::vector<SavedTensor>& saved, uint32_t needed,

@@ -53,8 +53,8 @@ void Aten::Save(Node& node, const Tensor& tensor) {
   node.saved.push_back(std::move(saved));
 }
 
-void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tensor& out,
-                  BackwardBody body) {
+void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs,
+                  std::span<Tensor> results, BackwardBody body) {
   if (!node.recorded()) return;
   struct Meta {
     Dims shape;
@@ -67,7 +67,7 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs, Tens
     edges.push_back(*input);
     metas.push_back(*input ? Meta{input->shape(), input->dtype(), input->is_leaf()} : Meta{});
   }
-  tape_.Attach(node.name, edges, std::span(&out, 1),
+  tape_.Attach(node.name, edges, results,
                [this, metas = std::move(metas), saved = std::move(node.saved),
                 needed = node.needed, category = category_,
                 body = std::move(body)](std::vector<Tensor> grads) {

@@ -71,9 +71,9 @@ Tensor Aten::Softmax(Tensor a, Dtype dtype) {
 }
 
 Tensor Aten::LayerNorm(Tensor x, Tensor weight, Tensor bias, double eps) {
-  x = CastToFp32(std::move(x));
-  weight = CastToFp32(std::move(weight));
   bias = CastToFp32(std::move(bias));
+  weight = CastToFp32(std::move(weight));
+  x = CastToFp32(std::move(x));
   Node node = Record("NativeLayerNormBackward0", {&x, &weight, &bias});
   Save(node, bias);
   Save(node, x);
@@ -99,15 +99,19 @@ Tensor Aten::LayerNorm(Tensor x, Tensor weight, Tensor bias, double eps) {
     const Category before = std::exchange(category_, Category::kGradients);
     Tensor dweight = New(weight.dtype(), weight.shape());
     Tensor dbias = New(weight.dtype(), weight.shape());
-    category_ = Category::kWorkspace;
-    Tensor partials = New(Dtype::kF32, {2 * ops::NormPartials(rows), x.shape().back()});
     category_ = before;
+    // PyTorch's kernel has none; the op of this stack keeps its own in host memory.
+    Tensor partials = tape_.Empty(Dtype::kF32, {2 * ops::NormPartials(rows), x.shape().back()},
+                                  category_, MemorySpace::kPinned);
     tape_.Run(ops::kLayerNormBackward, {grad, x, weight, g.saved[3], g.saved[4]},
               {dx, dweight, dbias, partials}, Attrs::Of(ops::NormBackwardAttrs{}));
     return Tensors{std::move(dx), std::move(dweight), std::move(dbias)};
   });
   mean = {};
   rstd = {};
+  x = {};
+  weight = {};
+  bias = {};
   return out;
 }
 

@@ -187,6 +187,33 @@ Tensor Aten::Slice(Tensor x, int dim, int64_t begin, int64_t end) {
   return out;
 }
 
+// The gradients of the parts are put together in one tensor; a missing one counts as zeros.
+std::array<Tensor, 3> Aten::SplitLast3(Tensor x) {
+  Node node = Record("SplitBackward0", {&x});
+  const size_t last = x.shape().rank() - 1;
+  const int64_t width = x.shape()[last] / 3;
+  const Dims shape = With(x.shape(), static_cast<int>(last), width);
+  std::array<Tensor, 3> parts;
+  for (int i = 0; i < 3; ++i) {
+    parts[i] = tape_.Alias(x, shape, x.strides(), i * width * x.strides()[last]);
+  }
+  Finish(std::move(node), {&x}, parts, [this, from = x.shape(), dtype = x.dtype(),
+                                        width](Backward& b) {
+    Tensor whole = New(dtype, from);
+    for (int i = 0; i < 3; ++i) {
+      const Dims part = With(from, static_cast<int>(from.rank()) - 1, width);
+      Tensor view = tape_.ViewOf(whole, part, whole.strides(), i * width);
+      if (b.grads[i]) {
+        tape_.Run(ops::kCopy, {b.grads[i]}, {view});
+      } else {
+        tape_.Run(ops::kFill, {}, {view}, Attrs::Of(FillAttrs{0}));
+      }
+    }
+    return Tensors{std::move(whole)};
+  });
+  return parts;
+}
+
 Tensor Aten::Unsqueeze(Tensor x, int dim) {
   Node node = Record("UnsqueezeBackward0", {&x});
   const bool last = dim == static_cast<int>(x.shape().rank());

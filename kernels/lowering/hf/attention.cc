@@ -19,14 +19,18 @@ std::pair<Tensor, Tensor> Eager(Aten& aten, const AttentionCall& call, const Ten
     Tensor masked = aten.Add(weights, mask);
     weights = std::move(masked);
   }
-  Tensor probabilities = aten.To(aten.Softmax(weights, Dtype::kF32), q.dtype());
+  // GPT-2's softmax is in the scores' dtype, in fp32 under autocast.
+  const bool own = call.gpt2 && !aten.autocast();
+  Tensor probabilities =
+      aten.To(aten.Softmax(weights, own ? weights.dtype() : Dtype::kF32), v.dtype());
   weights = std::move(probabilities);
   if (call.dropout > 0) {
     Tensor dropped = aten.Dropout(weights, call.dropout);
     weights = std::move(dropped);
   }
   Tensor out = aten.Matmul(weights, values);
-  Tensor transposed = aten.Contiguous(aten.Transpose(out, 1, 2));
+  Tensor transposed = aten.Transpose(out, 1, 2);
+  if (!call.gpt2) transposed = aten.Contiguous(std::move(transposed));
   out = std::move(transposed);
   keys = {};
   values = {};

@@ -82,6 +82,7 @@ struct AttentionCall {
   double dropout = 0;
   bool eager = false;
   int64_t groups = 1;  // query heads that share one K and V head
+  bool gpt2 = false;   // its own eager form
 };
 std::pair<Tensor, Tensor> ApplyAttention(Aten& aten, const AttentionCall& call, const Tensor& q,
                                          const Tensor& k, const Tensor& v, const Tensor& mask);

@@ -49,10 +49,9 @@ void ReadSpec(const json& spec, HfRecording& run) {
   // cuBLASLt's on an A100, taken and given back by each product.
   if (spec["workspace"]) run.options.gpu.workspace_bytes = 8519680;
   w.model.dropout = w.model.attention_dropout = spec["dropout"];
-  // Moved from the meta device, two modules that share a tensor get one each: a tied Llama was
+  // Moved from the meta device, two modules that share a tensor get one each: a tied model was
   // recorded untied.
-  const Architecture a = w.model.architecture;
-  if (a != Architecture::kFalcon && a != Architecture::kGpt2) w.model.tied_embeddings = false;
+  w.model.tied_embeddings = false;
 }
 
 void ReadZero(const json& spec, HfRecording& run) {

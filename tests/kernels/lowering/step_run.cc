@@ -47,10 +47,10 @@ void StepRun::Start(const Recorded& recorded) {
                             recorded.file.Integers("input/labels"));
 }
 
-void StepRun::Start(const Workload& workload, uint64_t seed) {
+void StepRun::Start(const Workload& workload, uint64_t seed, int64_t rank) {
   executor_->RunSetup();
-  step::InitialiseWeights(*executor_, program_, workload, seed);
-  data_ = step::SyntheticTokens(seed, 0, workload.model.vocab);
+  step::InitialiseWeights(*executor_, program_, workload, seed, rank);
+  data_ = step::SyntheticTokens(seed, rank, workload.model.vocab);
 }
 
 double StepRun::Step() {

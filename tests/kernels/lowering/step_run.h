@@ -31,7 +31,8 @@ class StepRun {
   // Setup, weights and micro-batch of the recording.
   void Start(const Recorded& recorded);
   // Setup, initial weights of the seed and synthetic tokens.
-  void Start(const Workload& workload, uint64_t seed = 1);
+  void Start(const Workload& workload, uint64_t seed = 1, int64_t rank = 0);
+  void set_data(std::unique_ptr<step::DataSource> data) { data_ = std::move(data); }
   // The next optimizer step; returns its loss.
   double Step();
 
