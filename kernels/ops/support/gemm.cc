@@ -8,11 +8,18 @@
 
 #include "kernels/core/error.h"
 #include "kernels/ops/support/gemm_bf16.h"
+#include "kernels/ops/support/leaves.h"
 #include "kernels/ops/support/parallel.h"
 #include "kernels/ops/support/rows.h"
 
 namespace hbmtune::ops {
 namespace {
+
+// Buffers of the thread.
+constexpr int kSlotRow = 8;
+constexpr int kSlotA = 9;
+constexpr int kSlotB = 10;
+constexpr int kSlotC = 11;
 
 // oneDNN computes alone in the calling thread while this lives.
 class OneThread {
@@ -33,19 +40,22 @@ Matrix At(const Matrix& matrix, int64_t row, int64_t column) {
   return part;
 }
 
+// Plain loops, ordered so that the innermost runs along memory: along a row of b, or along a column
+// of it that is a row in memory.
 void MultiplyF64(const Product& p) {
-  const double* a = static_cast<const double*>(p.a.data);
-  const double* b = static_cast<const double*>(p.b.data);
-  double* c = static_cast<double*>(p.c.data);
+  const auto* a = static_cast<const double*>(p.a.data);
+  const auto* b = static_cast<const double*>(p.b.data);
+  double* a_row = ThreadScratch<double>(kSlotRow, p.k);
   for (int64_t i = 0; i < p.m; ++i) {
-    for (int64_t j = 0; j < p.n; ++j) {
-      double sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) {
-        sum += a[i * p.a.row_stride + l * p.a.column_stride] *
-               b[l * p.b.row_stride + j * p.b.column_stride];
-      }
-      double& out = c[i * p.c.row_stride + j * p.c.column_stride];
-      out = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * out);
+    for (int64_t l = 0; l < p.k; ++l) {
+      a_row[l] = p.alpha * a[i * p.a.row_stride + l * p.a.column_stride];
+    }
+    double* c_row = static_cast<double*>(p.c.data) + i * p.c.row_stride;
+    for (int64_t j = 0; j < p.n; ++j) c_row[j] = p.beta == 0 ? 0 : p.beta * c_row[j];
+    if (p.b.column_stride == 1) {
+      for (int64_t l = 0; l < p.k; ++l) AddScaledTo(c_row, a_row[l], b + l * p.b.row_stride, p.n);
+    } else {
+      for (int64_t j = 0; j < p.n; ++j) c_row[j] += DotRow(a_row, b + j * p.b.column_stride, p.k);
     }
   }
 }
@@ -83,10 +93,6 @@ Matrix Converted(const Matrix& matrix, int64_t rows, int64_t columns, int slot) 
   }
   return {copy, wanted, plain ? length : 1, plain ? 1 : length};
 }
-
-constexpr int kSlotA = 9;
-constexpr int kSlotB = 10;
-constexpr int kSlotC = 11;
 
 template <class C>
 void MultiplyConverted(const Product& product) {

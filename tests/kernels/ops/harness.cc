@@ -56,6 +56,10 @@ TensorArg HostTensor::View(Dims shape, Dims strides, int64_t offset) const {
 
 std::vector<double> HostTensor::Values() const {
   std::vector<double> values(static_cast<size_t>(elements()));
+  if (dtype_ <= Dtype::kF64) {
+    ops::ReadElements(bytes_.data(), dtype_, values.data(), elements());
+    return values;
+  }
   for (int64_t i = 0; i < elements(); ++i) values[static_cast<size_t>(i)] = At(i);
   return values;
 }
