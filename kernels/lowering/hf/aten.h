@@ -139,6 +139,8 @@ class Aten {
   // Runs `block` on `input` without keeping what its nodes save; see Recomputation.
   Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant);
 
+  // Dropout is for training only.
+  void set_training(bool training) { training_ = training; }
   // One seed for each dropout; a recomputation replays those of its forward pass.
   int64_t NextSeed() { return next_seed_++; }
 
@@ -196,6 +198,7 @@ class Aten {
   const HfGpu& gpu_;
   std::array<Tensor, 2> kept_workspaces_;  // of the main thread and of autograd's
   bool in_backward_ = false;
+  bool training_ = true;
   Category category_ = Category::kActivations;
   std::optional<Dtype> autocast_;
   int autocast_depth_ = 0;

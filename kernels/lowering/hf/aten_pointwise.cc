@@ -209,7 +209,7 @@ Tensor Aten::To(Tensor a, Dtype dtype) {
 
 // native_dropout: one kernel writes a mask of one byte an element and the result.
 Tensor Aten::Dropout(Tensor a, double probability) {
-  if (probability <= 0) return a;
+  if (probability <= 0 || !training_) return a;
   Node node = Record("NativeDropoutBackward0", {&a});
   const Dims strides = ResultStrides(a.shape(), a, nullptr);
   Tensor mask = NewStrided(Dtype::kU8, a.shape(), strides);

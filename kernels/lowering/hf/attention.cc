@@ -22,7 +22,8 @@ std::pair<Tensor, Tensor> Eager(Aten& aten, const AttentionCall& call, const Ten
   // GPT-2's softmax is in the scores' dtype, in fp32 under autocast.
   const bool own = call.gpt2 && !aten.autocast();
   Tensor probabilities =
-      aten.To(aten.Softmax(weights, own ? weights.dtype() : Dtype::kF32), v.dtype());
+      aten.To(aten.Softmax(weights, own ? weights.dtype() : Dtype::kF32),
+              call.gpt2 ? v.dtype() : q.dtype());
   weights = std::move(probabilities);
   if (call.dropout > 0) {
     Tensor dropped = aten.Dropout(weights, call.dropout);

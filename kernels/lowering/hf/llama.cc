@@ -38,6 +38,7 @@ class Llama final : public HfModel {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
     Tensor embeddings = Embed(ids, embedding_);
     auto inputs = std::make_shared<LayerInputs>();
+    inputs->positions_first = model_.architecture == Architecture::kMistral;
     inputs->position_ids = MakePositionIds(aten_, seq_len);
     FindPackedSequences(aten_, batch, seq_len);
     if (eager()) inputs->mask = MakeEagerMask(aten_, embeddings.dtype(), batch, seq_len);
@@ -54,6 +55,10 @@ class Llama final : public HfModel {
     Tensor ids_held = inputs->position_ids, mask = inputs->mask;
     Tensor cos = inputs->cos, sin = inputs->sin;
     inputs.reset();
+    if (model_.architecture == Architecture::kQwen2) {  // its dict of masks goes first
+      mask = {};
+      embeddings = {};
+    }
     ids_held = {};
     embeddings = {};
     mask = {};

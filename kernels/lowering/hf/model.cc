@@ -18,8 +18,12 @@ AttentionCall HfModel::Attention(double scale) const {
 
 Tensor HfModel::Embed(const Tensor& ids, const Tensor& weight) {
   Tensor out = aten_.Embedding(ids, weight);
-  const bool reentrant = config_.checkpoint.every > 0 && config_.checkpoint.reentrant;
-  if (workload_.lora.rank > 0 && reentrant) out.set_requires_grad(true);
+  const bool checkpoints = config_.checkpoint.every > 0;
+  if (workload_.lora.rank > 0 && checkpoints && aten_.tape().grad_enabled()) {
+    // A leaf of its own: it and its gradient live as long as the graph.
+    out.set_requires_grad(true);
+    embedding_leaf_ = out;
+  }
   return out;
 }
 

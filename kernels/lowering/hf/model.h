@@ -19,18 +19,24 @@ class HfModel {
   HfModel& operator=(const HfModel&) = delete;
 
   // model.train() or .eval(): dropout and checkpointing are for training only.
-  void set_training(bool training) { training_ = training; }
+  void set_training(bool training) {
+    training_ = training;
+    aten_.set_training(training);
+  }
   // One forward pass; `outputs_fp32` is accelerate's wrapper. Returns the loss; labels and ids
   // belong to the caller.
   Tensor Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32);
   std::vector<HfParameter>& parameters() { return builder_.parameters(); }
   // The backward pass is over and Python drops the loss: what only the graph still held goes.
-  void ReleaseGraph() { held_by_graph_.clear(); }
+  void ReleaseGraph() {
+    held_by_graph_.clear();
+    embedding_leaf_ = {};
+  }
 
  protected:
   // The hidden state behind the last norm.
   virtual Tensor Hidden(const Tensor& ids) = 0;
-  // The embedding, through which enable_input_require_grads asks for gradients.
+  // The embedding; with LoRA and checkpointing enable_input_require_grads hooks it.
   Tensor Embed(const Tensor& ids, const Tensor& weight);
   // One decoder layer through checkpointing where it is on.
   Tensor RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tensor& hidden,
@@ -52,6 +58,7 @@ class HfModel {
   Tensor LossOf(Tensor logits, const Tensor& labels);
 
   std::vector<std::shared_ptr<LayerInputs>> held_by_graph_;
+  Tensor embedding_leaf_;
 };
 
 // llama.cc (Llama, Mistral, Qwen2), gpt2.cc, falcon.cc: allocates the parameters.

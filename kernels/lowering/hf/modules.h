@@ -55,11 +55,20 @@ class ModuleBuilder {
 };
 
 // What one forward pass reads besides its hidden state. Destroyed as Python's keyword arguments
-// are: mask, sin, cos, positions.
+// are: in the order in which the model passes them.
 struct LayerInputs {
+  bool positions_first = false;  // before the rotary embeddings (Mistral)
+  Tensor mask;
   Tensor position_ids;
   Tensor cos, sin;
-  Tensor mask;
+
+  ~LayerInputs() {
+    mask = {};
+    if (positions_first) position_ids = {};
+    sin = {};
+    cos = {};
+    position_ids = {};
+  }
 };
 
 // modules.cc
