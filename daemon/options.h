@@ -2,11 +2,19 @@
 
 #include <absl/status/statusor.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "daemon/base/log.h"
+#include "daemon/leases/arbiter.h"
+#include "daemon/services/access.h"
 #include "kernels/core/visit.h"
+
+template <>
+struct hbmtune::EnumNames<hbmtune::daemon::ProbingPolicy> {
+  static constexpr std::array<std::string_view, 3> kNames = {"allocation", "idle", "off"};
+};
 
 namespace hbmtune::daemon {
 
@@ -29,6 +37,13 @@ struct Options {
   std::string log_file;
   int64_t max_connections = 1024;
   int64_t max_connections_per_user = 256;
+  ProbingPolicy probing = ProbingPolicy::kAllocation;
+  double lease_grace_seconds = 300;
+  std::string sysfs_root = "/sys";
+  std::string admin_groups;
+  std::string tune_groups;
+  std::string read_groups;
+  Role default_role = Role::kTune;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -57,6 +72,18 @@ struct Options {
     v(Field{"max_connections", "most connections at once"}, self.max_connections);
     v(Field{"max_connections_per_user", "most connections of one user at once"},
       self.max_connections_per_user);
+    v(Field{"probing", "when GPUs are probed: allocation (inside a job's lease), idle or off"},
+      self.probing);
+    v(Field{"lease_grace_seconds", "a lease ends so long after its job's time limit"},
+      self.lease_grace_seconds);
+    v(Field{"sysfs_root", "where the kernel shows the GPUs"}, self.sysfs_root);
+    v(Field{"admin_groups", "groups whose users may do everything, separated by commas"},
+      self.admin_groups);
+    v(Field{"tune_groups", "groups whose users may run studies and take leases"},
+      self.tune_groups);
+    v(Field{"read_groups", "groups whose users may look"}, self.read_groups);
+    v(Field{"default_role", "role of everybody else who can open the socket: none, read or tune"},
+      self.default_role);
   }
 };
 

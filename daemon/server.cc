@@ -6,11 +6,14 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <thread>
 
+#include "daemon/http/gpu_metrics.h"
+#include "daemon/services/messages.h"
 #include "daemon/store/open.h"
 
 namespace hbmtune::daemon {
@@ -25,6 +28,31 @@ Prober::Settings ProberSettings(const Options& options) {
   return {options.probe_path, options.lock_dir, options.probe_journal, {}};
 }
 
+double Seconds(const Clock& clock) { return absl::ToDoubleSeconds(clock.SinceBoot()); }
+
+// The sampler's GPUs as devices; one that has vanished is still listed, without figures.
+std::vector<DeviceInfo> GpusOf(const Sampler& sampler) {
+  std::vector<DeviceInfo> gpus;
+  for (const DeviceState& state : sampler.Devices()) {
+    DeviceInfo& gpu = gpus.emplace_back();
+    gpu.name = state.identity.name();
+    gpu.kind = DeviceKind::kGpu;
+    gpu.product = state.identity.product;
+    gpu.memory_bytes = state.sample.vram_total_bytes.value_or(0);
+    gpu.used_bytes = state.sample.vram_used_bytes;
+    gpu.aliases.push_back(absl::StrCat("hip:", gpus.size() - 1));
+    if (!state.identity.uuid.empty()) gpu.aliases.push_back(state.identity.uuid);
+    if (state.identity.render_minor >= 0) {
+      gpu.aliases.push_back(absl::StrCat("renderD", state.identity.render_minor));
+    }
+  }
+  return gpus;
+}
+
+Access::Rules RulesOf(const Options& options) {
+  return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role};
+}
+
 }  // namespace
 
 Server::Server(const Options& options, LockFile state_lock, const Clock& clock, const Log& log)
@@ -32,8 +60,11 @@ Server::Server(const Options& options, LockFile state_lock, const Clock& clock, 
       state_lock_(std::move(state_lock)),
       clock_(clock),
       log_(log),
-      catalogue_(options.profile_dir),
-      prober_(ProberSettings(options), clock, log) {}
+      sampler_(Sysfs(options.sysfs_root), [&clock] { return Seconds(clock); },
+               [](const MinuteRow&) {}),
+      catalogue_(options.profile_dir, [this] { return GpusOf(sampler_); }),
+      prober_(ProberSettings(options), clock, log),
+      access_(peers_, RulesOf(options)) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, LockFile state_lock,
                                                       const Clock& clock, const Log& log) {
@@ -52,13 +83,23 @@ absl::Status Server::OpenParts() {
   store_.emplace(*database_);
   recommender_.emplace(*store_, catalogue_);
   pool_ = std::make_unique<WorkerPool>(std::clamp(std::thread::hardware_concurrency(), 2U, 8U));
+  lease_table_.emplace(*database_);
+  arbiter_.emplace(
+      clock_, *lease_table_,
+      DeviceArbiter::Options{options_.probing, absl::Seconds(options_.lease_grace_seconds)},
+      [this](const std::string& device) { studies_->InterruptTrialOn(device); });
+  if (absl::Status status = arbiter_->Restore(); !status.ok()) return status;
+  lease_waiters_ = std::make_unique<LeaseWaiters>(*arbiter_);
   studies_ = std::make_unique<StudyManager>(StudyManager::Parts{
-      *store_, catalogue_, prober_, clock_, log_,
+      *store_, catalogue_, prober_, *arbiter_, clock_, log_,
       [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); }});
   tuning_ = std::make_unique<TuningService>(TuningService::Parts{
-      *studies_, *store_, *recommender_, catalogue_, peers_, clock_, *pool_});
-  devices_ = std::make_unique<DevicesService>(catalogue_, *studies_);
+      *studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_});
+  devices_ = std::make_unique<DevicesService>(DevicesService::Parts{
+      catalogue_, *studies_, *arbiter_, *lease_waiters_, access_, log_, *pool_});
   AddGauges();
+  // A private daemon watches no GPU: the node's own does.
+  if (!options_.private_daemon) sampler_.Start();
   return studies_->Recover();
 }
 
@@ -73,6 +114,9 @@ void Server::AddGauges() {
   metrics_.AddGauge("hbmtune_store_degraded",
                     "1 while the database cannot be written and no probe starts",
                     [this] { return database_->degraded().empty() ? 0.0 : 1.0; });
+  metrics_.AddGauge("hbmtune_leases", "Leases that jobs hold",
+                    [this] { return static_cast<double>(arbiter_->Leases().size()); });
+  metrics_.AddSource(std::make_shared<GpuMetrics>([this] { return sampler_.Devices(); }));
 }
 
 absl::Status Server::Listen() {
@@ -104,10 +148,47 @@ absl::Status Server::StartHttp() {
           return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Text()};
         }},
        {"/healthz", [] { return HttpAnswer{200, "text/plain", "ok\n"}; }},
-       {"/readyz", [this] { return Readiness(); }}});
+       {"/readyz", [this] { return Readiness(); }},
+       {"/", [] {
+          return HttpAnswer{200, "text/html; charset=utf-8", std::string(StatusPageHtml())};
+        }},
+       {"/status.json", [this] {
+          return HttpAnswer{200, "application/json", StatusJson(Status())};
+        }}});
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();
+}
+
+StatusView Server::Status() {
+  constexpr int64_t kStudies = 10;
+  constexpr int64_t kTrials = 1000;
+  StatusView view;
+  char hostname[256] = {};
+  gethostname(hostname, sizeof hostname - 1);
+  view.hostname = hostname;
+  view.version = HBMTUNE_VERSION;
+  view.degraded = database_->degraded();
+  for (DeviceInfo& info : catalogue_.List()) {
+    const StudyManager::Load load = studies_->LoadOf(info.name);
+    // Modelled devices are always there: shown while one is used.
+    if (info.kind == DeviceKind::kModel && load.running_study == 0) continue;
+    StatusView::Device& device = view.devices.emplace_back();
+    const auto state = StateOf(arbiter_->View(info.name), load.running_study > 0);
+    device.state = v1::DeviceState_Name(state).substr(std::string("DEVICE_STATE_").size());
+    device.now_seconds = Seconds(clock_);
+    for (const VramPoint& point : sampler_.History(info.name)) {
+      device.history.emplace_back(point.seconds, point.used_bytes);
+    }
+    device.info = std::move(info);
+  }
+  auto studies = studies_->List(0, kStudies);
+  if (!studies.ok()) return view;
+  for (StudyRecord& study : *studies) {
+    auto trials = store_->ListTrials(study.id, 0, kTrials);
+    if (trials.ok()) view.studies.push_back({std::move(study), *std::move(trials)});
+  }
+  return view;
 }
 
 HttpAnswer Server::Readiness() const {
@@ -115,6 +196,13 @@ HttpAnswer Server::Readiness() const {
   const std::string degraded = database_->degraded();
   if (!degraded.empty()) return {503, "text/plain", absl::StrCat("degraded: ", degraded, "\n")};
   return {200, "text/plain", "ok\n"};
+}
+
+void Server::Tick() {
+  database_->TryToRecover();
+  for (const std::string& job : arbiter_->Expire()) {
+    log_.Warning("lease has ended by itself", {{"job", job}});
+  }
 }
 
 bool Server::ShouldLeave() {
@@ -136,8 +224,10 @@ Server::~Server() {
   // Calls that wait for a study end with it; the others are cut off.
   if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
   http_.reset();
+  lease_waiters_.reset();
   studies_.reset();
   pool_.reset();
+  sampler_.Stop();
 }
 
 }  // namespace hbmtune::daemon

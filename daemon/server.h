@@ -14,16 +14,22 @@
 #include "daemon/devices/catalogue.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/metrics.h"
+#include "daemon/http/status_page.h"
+#include "daemon/leases/arbiter.h"
 #include "daemon/net/acceptor.h"
 #include "daemon/net/peers.h"
 #include "daemon/options.h"
 #include "daemon/prober/prober.h"
+#include "daemon/services/access.h"
 #include "daemon/services/devices_service.h"
+#include "daemon/services/lease_waiters.h"
 #include "daemon/services/tuning_service.h"
 #include "daemon/store/database.h"
+#include "daemon/store/lease_table.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/manager.h"
 #include "daemon/studies/recommender.h"
+#include "daemon/telemetry/sampler.h"
 
 namespace hbmtune::daemon {
 
@@ -38,7 +44,10 @@ class Server {
   const std::string& socket_path() const { return acceptor_->path(); }
   int http_port() const { return http_ ? http_->port() : 0; }
 
-  // To be called about once a second: with `private`, whether it is time to leave.
+  // To be called about once a second: ends leases that are over, and looks whether a full disk has
+  // room again.
+  void Tick();
+  // With `private`, whether it is time to leave.
   bool ShouldLeave();
   // Starts to leave: running trials are stopped, calls refused. The destructor waits for them.
   void Drain();
@@ -50,6 +59,7 @@ class Server {
   void AddGauges();
   absl::Status StartHttp();
   HttpAnswer Readiness() const;
+  StatusView Status();
 
   const Options options_;
   const LockFile state_lock_;
@@ -58,10 +68,15 @@ class Server {
   std::atomic<bool> draining_ = false;
 
   Metrics metrics_;
+  Sampler sampler_;
   Catalogue catalogue_;
   Prober prober_;
   Peers peers_;
+  Access access_;
   std::unique_ptr<Database> database_;
+  std::optional<LeaseTable> lease_table_;
+  std::optional<DeviceArbiter> arbiter_;
+  std::unique_ptr<LeaseWaiters> lease_waiters_;
   std::optional<StudyStore> store_;
   std::optional<Recommender> recommender_;
   std::unique_ptr<WorkerPool> pool_;

@@ -72,6 +72,7 @@ absl::Status Serve(const Options& options, ReadyNote& note) {
     auto signal = signals.Wait(absl::Seconds(1));
     if (signal == SIGHUP) log.Info("nothing is reloaded on SIGHUP; restart instead");
     if (signal == SIGTERM || signal == SIGINT) break;
+    (*server)->Tick();
     if ((*server)->ShouldLeave()) break;
   }
   log.Info("leaves");

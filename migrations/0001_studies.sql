@@ -60,6 +60,7 @@ CREATE TABLE studies (
   seed INTEGER NOT NULL,
   objective TEXT NOT NULL,
   detached INTEGER NOT NULL,
+  client_probes INTEGER NOT NULL,
   progress_finished_trials INTEGER NOT NULL,
   progress_fitting_trials INTEGER NOT NULL,
   progress_out_of_memory_trials INTEGER NOT NULL,

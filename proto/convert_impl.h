@@ -214,7 +214,8 @@ struct Reader {
     } else if constexpr (std::is_same_v<T, std::string>) {
       value = reflection.GetRepeatedString(message, &slot, i);
     } else if constexpr (NamedEnum<T>) {
-      auto read = EnumFrom<T>(*slot.enum_type(), reflection.GetRepeatedEnumValue(message, &slot, i));
+      const int number = reflection.GetRepeatedEnumValue(message, &slot, i);
+      auto read = EnumFrom<T>(*slot.enum_type(), number);
       if (read) value = *read;
     } else {
       MergeFromProto(reflection.GetRepeatedMessage(message, &slot, i), value);

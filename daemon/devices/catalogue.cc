@@ -15,6 +15,10 @@ namespace {
 constexpr std::string_view kHost = "host";
 constexpr std::string_view kModelPrefix = "model:";
 
+std::string NameOf(const std::string& profile_name) {
+  return profile_name == kHost ? profile_name : std::string(kModelPrefix) + profile_name;
+}
+
 absl::Status UnknownDevice(const std::string& name, const std::vector<std::string>& known) {
   // "mi210" for "model:mi210" is the likeliest mistake.
   const std::string modelled = std::string(kModelPrefix) + name;
@@ -35,30 +39,44 @@ int64_t NodeMemoryBytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
+absl::StatusOr<DeviceInfo> Catalogue::WithProfile(const std::string& name,
+                                                  const std::string& profile_name) const {
+  auto profile = device::FindProfile(profile_name, profile_directory_);
+  if (!profile.ok()) return profile.status();
+  const bool host = profile_name == kHost;
+  DeviceInfo info;
+  info.name = name;
+  info.kind = host ? DeviceKind::kHost : DeviceKind::kModel;
+  info.product = profile->title;
+  info.memory_bytes =
+      host ? NodeMemoryBytes() : static_cast<int64_t>(profile->capacity_bytes.value);
+  info.profile = *std::move(profile);
+  return info;
+}
+
 absl::StatusOr<DeviceInfo> Catalogue::Find(const std::string& name) const {
   std::vector<std::string> known;
   for (const std::string& profile_name : device::ProfileNames()) {
-    const bool host = profile_name == kHost;
-    known.push_back(host ? profile_name : std::string(kModelPrefix) + profile_name);
-    if (known.back() != name) continue;
-    auto profile = device::FindProfile(profile_name, profile_directory_);
-    if (!profile.ok()) return profile.status();
-    DeviceInfo info;
-    info.name = name;
-    info.kind = host ? DeviceKind::kHost : DeviceKind::kModel;
-    info.memory_bytes =
-        host ? NodeMemoryBytes() : static_cast<int64_t>(profile->capacity_bytes.value);
-    info.profile = *std::move(profile);
-    return info;
+    known.push_back(NameOf(profile_name));
+    if (known.back() == name) return WithProfile(name, profile_name);
+  }
+  for (DeviceInfo& gpu : gpus_()) {
+    const bool alias =
+        std::find(gpu.aliases.begin(), gpu.aliases.end(), name) != gpu.aliases.end();
+    if (alias || gpu.name == name) return std::move(gpu);
+    known.push_back(gpu.name);
   }
   return UnknownDevice(name, known);
 }
 
 std::vector<DeviceInfo> Catalogue::List() const {
   std::vector<DeviceInfo> devices;
-  for (const std::string& name : device::ProfileNames()) {
-    auto found = Find(name == kHost ? name : std::string(kModelPrefix) + name);
-    if (found.ok()) devices.push_back(*std::move(found));
+  for (const std::string& profile_name : device::ProfileNames()) {
+    auto found = WithProfile(NameOf(profile_name), profile_name);
+    if (!found.ok()) continue;
+    devices.push_back(*std::move(found));
+    if (profile_name != kHost) continue;
+    for (DeviceInfo& gpu : gpus_()) devices.push_back(std::move(gpu));
   }
   return devices;
 }

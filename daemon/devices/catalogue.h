@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,27 +28,37 @@ namespace hbmtune::daemon {
 
 // What a device is, not what happens on it.
 struct DeviceInfo {
-  std::string name;  // canonical: "host", "model:mi210"
+  std::string name;  // canonical: "host", "0000:03:00.0", "model:mi210"
+  std::vector<std::string> aliases;
   DeviceKind kind = DeviceKind::kHost;
-  int64_t memory_bytes = 0;  // all of it; the node's RAM for `host`
-  device::DeviceProfile profile;
+  std::string product;       // for people
+  int64_t memory_bytes = 0;  // all of it; the node's RAM for `host`; 0 where it cannot be read
+  std::optional<int64_t> used_bytes;
+  device::DeviceProfile profile;  // empty for a GPU
 };
 
 // The devices that this node can tune for.
 class Catalogue {
  public:
+  using GpuLister = std::function<std::vector<DeviceInfo>()>;  // any thread
+
   // `profile_directory`: profiles of this node's own, which go before the embedded ones; may be
   // empty.
-  explicit Catalogue(std::string profile_directory = "")
-      : profile_directory_(std::move(profile_directory)) {}
+  explicit Catalogue(std::string profile_directory = "",
+                     GpuLister gpus = [] { return std::vector<DeviceInfo>(); })
+      : profile_directory_(std::move(profile_directory)), gpus_(std::move(gpus)) {}
 
-  // `host` first, then modelled devices by name.
+  // `host` first, then GPUs by PCI address, then modelled devices by name.
   std::vector<DeviceInfo> List() const;
-  // NOT_FOUND names the nearest device there is.
+  // By name or alias. NOT_FOUND names the nearest device there is.
   absl::StatusOr<DeviceInfo> Find(const std::string& name) const;
 
  private:
+  absl::StatusOr<DeviceInfo> WithProfile(const std::string& name,
+                                         const std::string& profile_name) const;
+
   std::string profile_directory_;
+  GpuLister gpus_;
 };
 
 // Bytes of RAM of this node.

@@ -49,9 +49,17 @@ void Metrics::AddGauge(const std::string& name, const std::string& help,
   asked_.push_back({gauge, std::move(read)});
 }
 
+void Metrics::AddSource(std::shared_ptr<prometheus::Collectable> source) {
+  sources_.push_back(std::move(source));
+}
+
 std::string Metrics::Text() {
   for (Asked& asked : asked_) asked.gauge.Set(asked.read());
-  return prometheus::TextSerializer().Serialize(registry_.Collect());
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  for (const auto& source : sources_) {
+    for (auto& family : source->Collect()) families.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace hbmtune::daemon

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
@@ -7,6 +8,7 @@
 #include <prometheus/registry.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ class Metrics {
   // A gauge whose value is asked for at each scrape; `read` must be quick.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> read);
 
+  // More families, collected at each scrape.
+  void AddSource(std::shared_ptr<prometheus::Collectable> source);
+
   // Prometheus' text format.
   std::string Text();
 
@@ -37,7 +42,9 @@ class Metrics {
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& trials_;
   prometheus::Histogram& probe_seconds_;
-  std::vector<Asked> asked_;  // constant once the daemon serves
+  // Constant once the daemon serves.
+  std::vector<Asked> asked_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> sources_;
 };
 
 }  // namespace hbmtune::daemon

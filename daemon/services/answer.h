@@ -1,47 +1,40 @@
 #pragma once
 
-#include <absl/strings/str_cat.h>
+#include <absl/status/status.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <exception>
 #include <functional>
-#include <utility>
 
 #include "daemon/base/worker_pool.h"
-#include "daemon/services/status.h"
+#include "daemon/services/access.h"
 
 namespace hbmtune::daemon {
 
-// Runs a handler; an exception, which only a mistake of ours throws, becomes INTERNAL.
-inline absl::Status Guarded(const std::function<absl::Status()>& handler) {
-  try {
-    return handler();
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("a fault of the daemon: ", error.what()));
-  }
-}
+// Runs the handlers of calls that their callers may make (Access), and sends what they return. An
+// exception, which only a mistake of ours throws, becomes INTERNAL.
+class Answerer {
+ public:
+  using Handler = std::function<absl::Status(const Caller&)>;
 
-// Answers on gRPC's thread: for handlers that take microseconds.
-inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                        const std::function<absl::Status()>& handler) {
-  auto* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(Guarded(handler)));
-  return reactor;
-}
+  // `service`: "hbmtune.v1.Tuning".
+  Answerer(std::string service, const Access& access, WorkerPool& pool)
+      : service_(std::move(service)), access_(access), pool_(pool) {}
 
-// Answers on a worker's thread: for handlers that compute or write. A call that its client has
-// given up by then is not begun.
-inline grpc::ServerUnaryReactor* AnswerLater(WorkerPool& pool,
-                                             grpc::CallbackServerContext* context,
-                                             std::function<absl::Status()> handler) {
-  auto* reactor = context->DefaultReactor();
-  pool.Post([context, reactor, handler = std::move(handler)] {
-    reactor->Finish(context->IsCancelled()
-                        ? grpc::Status(grpc::StatusCode::CANCELLED, "the client gave up")
-                        : ToGrpc(Guarded(handler)));
-  });
-  return reactor;
-}
+  absl::StatusOr<Caller> Check(const grpc::CallbackServerContext* context,
+                               const char* method) const;
+  // On gRPC's thread: for handlers that take microseconds.
+  grpc::ServerUnaryReactor* Now(grpc::CallbackServerContext* context, const char* method,
+                                const Handler& handler) const;
+  // On a worker's thread: for handlers that compute or write. A call that its client has given up
+  // by then is not begun.
+  grpc::ServerUnaryReactor* Later(grpc::CallbackServerContext* context, const char* method,
+                                  Handler handler) const;
+
+ private:
+  const std::string service_;
+  const Access& access_;
+  WorkerPool& pool_;
+};
 
 }  // namespace hbmtune::daemon

@@ -1,16 +1,42 @@
 #include "daemon/services/devices_service.h"
 
-#include "daemon/services/answer.h"
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/base/errors.h"
 #include "daemon/services/messages.h"
+#include "daemon/services/status.h"
 
 namespace hbmtune::daemon {
+namespace {
+
+// 0 is no end.
+absl::StatusOr<absl::Duration> ParseRemaining(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) {
+    return FieldError("remaining_seconds", "remaining_seconds must be a time");
+  }
+  return seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
+}
+
+void SetLease(const Lease& lease, v1::LeaseState state, bool durable, v1::Lease& message) {
+  message.set_job_id(lease.job_id);
+  for (const std::string& device : lease.devices) message.add_devices(device);
+  message.set_state(state);
+  message.set_durable(durable);
+}
+
+}  // namespace
 
 grpc::ServerUnaryReactor* DevicesService::ListDevices(grpc::CallbackServerContext* context,
                                                       const v1::ListDevicesRequest*,
                                                       v1::ListDevicesResponse* response) {
-  return Answer(context, [&] {
-    for (const DeviceInfo& device : catalogue_.List()) {
-      ToMessage(device, studies_.LoadOf(device.name), *response->add_devices());
+  return answer_.Now(context, "ListDevices", [&](const Caller&) {
+    for (const DeviceInfo& device : parts_.catalogue.List()) {
+      ToMessage(device, parts_.studies.LoadOf(device.name), parts_.arbiter.View(device.name),
+                *response->add_devices());
     }
     return absl::OkStatus();
   });
@@ -19,10 +45,146 @@ grpc::ServerUnaryReactor* DevicesService::ListDevices(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* DevicesService::GetDevice(grpc::CallbackServerContext* context,
                                                     const v1::GetDeviceRequest* request,
                                                     v1::Device* response) {
-  return Answer(context, [&]() -> absl::Status {
-    auto device = catalogue_.Find(request->name());
+  return answer_.Now(context, "GetDevice", [&](const Caller&) -> absl::Status {
+    auto device = parts_.catalogue.Find(request->name());
     if (!device.ok()) return device.status();
-    ToMessage(*device, studies_.LoadOf(device->name), *response);
+    ToMessage(*device, parts_.studies.LoadOf(device->name), parts_.arbiter.View(device->name),
+              *response);
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<std::string>> DevicesService::Resolve(const Names& names) const {
+  std::vector<std::string> resolved;
+  for (const std::string& name : names) {
+    auto device = parts_.catalogue.Find(name);
+    if (!device.ok()) return device.status();
+    resolved.push_back(device->name);
+  }
+  if (resolved.empty()) return FieldError("devices", "no devices: name at least one");
+  return resolved;
+}
+
+absl::StatusOr<Lease> DevicesService::LeaseFor(const Caller& caller,
+                                               const std::string& job_id) const {
+  for (Lease& lease : parts_.arbiter.Leases()) {
+    if (lease.job_id != job_id) continue;
+    if (caller.MayChange(lease.uid)) return std::move(lease);
+    return WithReason(absl::PermissionDeniedError(
+                          absl::StrCat("the lease of job ", job_id, " is another user's")),
+                      "NOT_OWNER");
+  }
+  return WithReason(absl::NotFoundError(absl::StrCat("job ", job_id, " holds no lease")),
+                    "NO_LEASE");
+}
+
+absl::Status DevicesService::Acquire(const Caller& caller,
+                                     const v1::AcquireLeaseRequest& request,
+                                     v1::Lease& response) {
+  if (request.job_id().empty()) return FieldError("job_id", "no job_id: the lease's name");
+  auto devices = Resolve(request.devices());
+  if (!devices.ok()) return devices.status();
+  auto remaining = ParseRemaining(request.remaining_seconds());
+  if (!remaining.ok()) return remaining.status();
+  auto known = LeaseFor(caller, request.job_id());
+  if (absl::IsPermissionDenied(known.status())) return known.status();
+  auto answer =
+      parts_.arbiter.Acquire(request.job_id(), *devices, caller.identity.uid, *remaining);
+  if (!answer.ok()) return answer.status();
+  auto lease = LeaseFor(caller, request.job_id());
+  if (!lease.ok()) return lease.status();
+  SetLease(*lease,
+           answer->state == LeaseState::kGranted ? v1::LEASE_STATE_GRANTED
+                                                 : v1::LEASE_STATE_DRAINING,
+           answer->durable, response);
+  parts_.log.Info("lease is acquired", {{"job", request.job_id()},
+                                        {"uid", caller.identity.uid},
+                                        {"devices", absl::StrJoin(lease->devices, ",")},
+                                        {"durable", answer->durable ? "yes" : "no"}});
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* DevicesService::AcquireLease(grpc::CallbackServerContext* context,
+                                                       const v1::AcquireLeaseRequest* request,
+                                                       v1::Lease* response) {
+  return answer_.Later(context, "AcquireLease", [=, this](const Caller& caller) {
+    return Acquire(caller, *request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* DevicesService::WaitLease(grpc::CallbackServerContext* context,
+                                                    const v1::WaitLeaseRequest* request,
+                                                    v1::Lease* response) {
+  auto* reactor = context->DefaultReactor();
+  auto caller = answer_.Check(context, "WaitLease");
+  absl::StatusOr<Lease> lease = caller.status();
+  if (caller.ok()) lease = LeaseFor(*caller, request->job_id());
+  if (!lease.ok()) {
+    reactor->Finish(ToGrpc(lease.status()));
+    return reactor;
+  }
+  parts_.waiters.Add(
+      request->job_id(), [context] { return context->IsCancelled(); },
+      [reactor, response, lease = *lease](const absl::Status& status) {
+        if (status.ok()) SetLease(lease, v1::LEASE_STATE_GRANTED, true, *response);
+        reactor->Finish(ToGrpc(status));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* DevicesService::RenewLease(grpc::CallbackServerContext* context,
+                                                     const v1::RenewLeaseRequest* request,
+                                                     v1::Lease* response) {
+  return answer_.Later(context, "RenewLease", [=, this](const Caller& caller) -> absl::Status {
+    auto remaining = ParseRemaining(request->remaining_seconds());
+    if (!remaining.ok()) return remaining.status();
+    auto lease = LeaseFor(caller, request->job_id());
+    if (!lease.ok()) return lease.status();
+    absl::Status status = parts_.arbiter.Renew(request->job_id(), *remaining);
+    if (!status.ok()) return status;
+    const bool granted = parts_.arbiter.Wait(request->job_id(), absl::Now()).ok();
+    SetLease(*lease, granted ? v1::LEASE_STATE_GRANTED : v1::LEASE_STATE_DRAINING, true,
+             *response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* DevicesService::ReleaseLease(grpc::CallbackServerContext* context,
+                                                       const v1::ReleaseLeaseRequest* request,
+                                                       v1::ReleaseLeaseResponse*) {
+  return answer_.Later(context, "ReleaseLease", [=, this](const Caller& caller) -> absl::Status {
+    auto lease = LeaseFor(caller, request->job_id());
+    if (absl::IsNotFound(lease.status())) return absl::OkStatus();
+    if (!lease.ok()) return lease.status();
+    parts_.arbiter.Release(request->job_id());
+    parts_.log.Info("lease is released",
+                    {{"job", request->job_id()}, {"uid", caller.identity.uid}});
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* DevicesService::Quiesce(grpc::CallbackServerContext* context,
+                                                  const v1::QuiesceRequest* request,
+                                                  v1::QuiesceResponse*) {
+  return answer_.Later(context, "Quiesce", [=, this](const Caller& caller) -> absl::Status {
+    auto devices = Resolve(request->devices());
+    if (!devices.ok()) return devices.status();
+    parts_.arbiter.Quiesce(*devices);
+    parts_.log.Info("devices are quiesced", {{"devices", absl::StrJoin(*devices, ",")},
+                                             {"uid", caller.identity.uid}});
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* DevicesService::Resume(grpc::CallbackServerContext* context,
+                                                 const v1::ResumeRequest* request,
+                                                 v1::ResumeResponse*) {
+  return answer_.Later(context, "Resume", [=, this](const Caller& caller) -> absl::Status {
+    auto devices = Resolve(request->devices());
+    if (!devices.ok()) return devices.status();
+    parts_.arbiter.Resume(*devices);
+    parts_.log.Info("devices are resumed", {{"devices", absl::StrJoin(*devices, ",")},
+                                            {"uid", caller.identity.uid}});
     return absl::OkStatus();
   });
 }

@@ -37,7 +37,8 @@ std::string FileName(ExportFormat format) {
 absl::StatusOr<Exported> OfTrial(const std::string& name, StudyStore& store) {
   auto parsed = ParseTrialName(name);
   if (!parsed) {
-    return FieldError("trial", absl::StrCat("'", name, "' names no trial: studies/7/trials/3 does"));
+    return FieldError("trial",
+                      absl::StrCat("'", name, "' names no trial: studies/7/trials/3 does"));
   }
   auto study = store.GetStudy(parsed->first);
   if (!study.ok()) return study.status();

@@ -52,6 +52,7 @@ void ToMessage(const StudyRecord& study, absl::Time now, v1::Study& message) {
   for (const auto& [path, value] : study.spec.pins) (*message.mutable_pins())[path] = value;
   message.set_objective(EnumMessage<v1::Objective>(study.spec.objective));
   message.set_detached(study.spec.detached);
+  message.set_client_probes(study.spec.client_probes);
   SetTime(study.create_time, message.mutable_create_time());
   if (Came(study.start_time)) SetTime(study.start_time, message.mutable_start_time());
   if (Came(study.end_time)) SetTime(study.end_time, message.mutable_end_time());
@@ -118,19 +119,32 @@ void ToMessage(const Advice& advice, v1::Recommendation& message) {
   ToProto(spec.ceiling, *message.mutable_ceiling());
 }
 
-void ToMessage(const DeviceInfo& device, const StudyManager::Load& load, v1::Device& message) {
+v1::DeviceState StateOf(const DeviceArbiter::DeviceView& view, bool running) {
+  if (!view.dirty.empty()) return v1::DEVICE_STATE_DIRTY;
+  if (view.probing) return v1::DEVICE_STATE_PROBING;  // also while it drains
+  if (view.quiesced) return v1::DEVICE_STATE_QUIESCED;
+  if (!view.leased_by.empty()) return v1::DEVICE_STATE_LEASED;
+  return running ? v1::DEVICE_STATE_PROBING : v1::DEVICE_STATE_IDLE;
+}
+
+void ToMessage(const DeviceInfo& device, const StudyManager::Load& load,
+               const DeviceArbiter::DeviceView& view, v1::Device& message) {
   message.set_name(device.name);
+  for (const std::string& alias : device.aliases) message.add_aliases(alias);
   message.set_kind(EnumMessage<v1::DeviceKind>(device.kind));
-  const bool running = load.running_study > 0;
-  message.set_state(running ? v1::DEVICE_STATE_PROBING : v1::DEVICE_STATE_IDLE);
-  message.set_product(device.profile.title);
+  message.set_state(StateOf(view, load.running_study > 0));
+  message.set_product(device.product);
   message.set_architecture(device.profile.architecture);
   message.set_memory_bytes(device.memory_bytes);
-  const device::FigureCounts counts = device::CountFigures(device.profile);
-  message.set_measured_figures(counts.measured);
-  message.set_datasheet_figures(counts.datasheet);
-  if (running) message.set_running_study(StudyName(load.running_study));
+  if (device.used_bytes) message.set_used_bytes(*device.used_bytes);
+  if (device.kind != DeviceKind::kGpu) {
+    const device::FigureCounts counts = device::CountFigures(device.profile);
+    message.set_measured_figures(counts.measured);
+    message.set_datasheet_figures(counts.datasheet);
+  }
+  if (load.running_study > 0) message.set_running_study(StudyName(load.running_study));
   message.set_queued_studies(load.waiting);
+  message.set_leased_by(view.leased_by);
 }
 
 }  // namespace hbmtune::daemon

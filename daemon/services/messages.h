@@ -18,6 +18,8 @@ void ToMessage(const StudyRecord& study, absl::Time now, v1::Study& message);
 void ToMessage(const TrialRecord& trial, v1::Trial& message);
 void ToMessage(const StudyEvent& event, absl::Time now, v1::StudyEvent& message);
 void ToMessage(const Advice& advice, v1::Recommendation& message);
-void ToMessage(const DeviceInfo& device, const StudyManager::Load& load, v1::Device& message);
+void ToMessage(const DeviceInfo& device, const StudyManager::Load& load,
+               const DeviceArbiter::DeviceView& view, v1::Device& message);
+v1::DeviceState StateOf(const DeviceArbiter::DeviceView& view, bool running);
 
 }  // namespace hbmtune::daemon

@@ -123,6 +123,7 @@ absl::StatusOr<StudySpec> ParseStudySpec(const v1::CreateStudyRequest& request) 
   if (!request.designer().empty()) spec.designer = request.designer();
   spec.seed = request.seed();
   spec.detached = request.detached();
+  spec.client_probes = request.client_probes();
   for (const auto& [path, value] : request.pins()) spec.pins[path] = value;
   if (request.objective() == v1::OBJECTIVE_MEMORY) {
     return absl::UnimplementedError("studies of the least memory are not built yet");

@@ -3,10 +3,9 @@
 #include <absl/strings/str_cat.h>
 
 #include "daemon/base/errors.h"
-#include "daemon/services/answer.h"
-#include "daemon/services/caller.h"
 #include "daemon/services/messages.h"
 #include "daemon/services/requests.h"
+#include "daemon/services/status.h"
 #include "daemon/services/watch_study.h"
 #include "daemon/studies/plan.h"
 #include "proto/convert.h"
@@ -17,12 +16,10 @@ namespace hbmtune::daemon {
 grpc::ServerUnaryReactor* TuningService::CreateStudy(grpc::CallbackServerContext* context,
                                                      const v1::CreateStudyRequest* request,
                                                      v1::Study* response) {
-  return AnswerLater(parts_.pool, context, [this, context, request, response]() -> absl::Status {
-    auto caller = CallerOf(*context, parts_.peers);
-    if (!caller.ok()) return caller.status();
+  return answer_.Later(context, "CreateStudy", [=, this](const Caller& caller) -> absl::Status {
     auto spec = ParseStudySpec(*request);
     if (!spec.ok()) return spec.status();
-    auto study = parts_.studies.Create(*spec, caller->uid, request->client_request_id());
+    auto study = parts_.studies.Create(*spec, caller.identity.uid, request->client_request_id());
     if (!study.ok()) return study.status();
     ToMessage(*study, parts_.clock.Now(), *response);
     return absl::OkStatus();
@@ -32,7 +29,7 @@ grpc::ServerUnaryReactor* TuningService::CreateStudy(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* TuningService::GetStudy(grpc::CallbackServerContext* context,
                                                   const v1::GetStudyRequest* request,
                                                   v1::Study* response) {
-  return Answer(context, [&]() -> absl::Status {
+  return answer_.Now(context, "GetStudy", [&](const Caller&) -> absl::Status {
     auto id = ParseStudy(request->name());
     if (!id.ok()) return id.status();
     auto study = parts_.studies.Get(*id);
@@ -45,7 +42,7 @@ grpc::ServerUnaryReactor* TuningService::GetStudy(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TuningService::ListStudies(grpc::CallbackServerContext* context,
                                                      const v1::ListStudiesRequest* request,
                                                      v1::ListStudiesResponse* response) {
-  return Answer(context, [&]() -> absl::Status {
+  return answer_.Now(context, "ListStudies", [&](const Caller&) -> absl::Status {
     auto size = ParsePageSize(request->page_size());
     if (!size.ok()) return size.status();
     auto before = ParsePageToken(request->page_token());
@@ -63,7 +60,10 @@ grpc::ServerUnaryReactor* TuningService::ListStudies(grpc::CallbackServerContext
 }
 
 grpc::ServerWriteReactor<v1::StudyEvent>* TuningService::WatchStudy(
-    grpc::CallbackServerContext*, const v1::WatchStudyRequest* request) {
+    grpc::CallbackServerContext* context, const v1::WatchStudyRequest* request) {
+  if (auto caller = answer_.Check(context, "WatchStudy"); !caller.ok()) {
+    return RefuseStream(ToGrpc(caller.status()));
+  }
   auto id = ParseStudy(request->name());
   if (!id.ok()) return RefuseStream(ToGrpc(id.status()));
   auto subscription = parts_.studies.Watch(*id);
@@ -71,11 +71,25 @@ grpc::ServerWriteReactor<v1::StudyEvent>* TuningService::WatchStudy(
   return StreamEvents(*std::move(subscription), parts_.clock);
 }
 
+absl::StatusOr<int64_t> TuningService::MayCancel(const grpc::CallbackServerContext* context,
+                                                 const std::string& name) {
+  auto caller = answer_.Check(context, "CancelStudy");
+  if (!caller.ok()) return caller.status();
+  auto id = ParseStudy(name);
+  if (!id.ok()) return id.status();
+  auto study = parts_.studies.Get(*id);
+  if (!study.ok()) return study.status();
+  if (caller->MayChange(study->owner_uid)) return *id;
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        StudyName(*id), " is another user's: only he and admins cancel it")),
+                    "NOT_OWNER");
+}
+
 grpc::ServerUnaryReactor* TuningService::CancelStudy(grpc::CallbackServerContext* context,
                                                      const v1::CancelStudyRequest* request,
                                                      v1::Study* response) {
   auto* reactor = context->DefaultReactor();
-  auto id = ParseStudy(request->name());
+  auto id = MayCancel(context, request->name());
   if (!id.ok()) {
     reactor->Finish(ToGrpc(id.status()));
     return reactor;
@@ -91,7 +105,7 @@ grpc::ServerUnaryReactor* TuningService::CancelStudy(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
                                                     const v1::ListTrialsRequest* request,
                                                     v1::ListTrialsResponse* response) {
-  return Answer(context, [&]() -> absl::Status {
+  return answer_.Now(context, "ListTrials", [&](const Caller&) -> absl::Status {
     auto id = ParseStudy(request->parent());
     if (!id.ok()) return id.status();
     auto size = ParsePageSize(request->page_size());
@@ -112,7 +126,7 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* context,
                                                    const v1::RecommendRequest* request,
                                                    v1::Recommendation* response) {
-  return AnswerLater(parts_.pool, context, [this, request, response] {
+  return answer_.Later(context, "Recommend", [=, this](const Caller&) {
     return DoRecommend(*request, *response);
   });
 }
@@ -120,7 +134,7 @@ grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* TuningService::Estimate(grpc::CallbackServerContext* context,
                                                   const v1::EstimateRequest* request,
                                                   v1::EstimateResponse* response) {
-  return AnswerLater(parts_.pool, context, [this, request, response] {
+  return answer_.Later(context, "Estimate", [=, this](const Caller&) {
     return DoEstimate(*request, *response);
   });
 }
@@ -128,7 +142,7 @@ grpc::ServerUnaryReactor* TuningService::Estimate(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TuningService::Export(grpc::CallbackServerContext* context,
                                                 const v1::ExportRequest* request,
                                                 v1::ExportResponse* response) {
-  return AnswerLater(parts_.pool, context, [this, request, response] {
+  return answer_.Later(context, "Export", [=, this](const Caller&) {
     return DoExport(*request, *response);
   });
 }
@@ -165,6 +179,9 @@ absl::Status TuningService::DoEstimate(const v1::EstimateRequest& request,
   if (absl::Status status = CheckEnums(request); !status.ok()) return status;
   auto device = parts_.catalogue.Find(request.device());
   if (!device.ok()) return device.status();
+  if (device->kind == DeviceKind::kGpu) {
+    return FieldError("device", "estimates are made for models of GPUs, as model:mi210");
+  }
   auto ceiling = ResolveCeiling(FromProto<Ceiling>(request.ceiling()), *device);
   if (!ceiling.ok()) return ceiling.status();
   auto workload = ParseWorkload(request.workload(), request.model());

@@ -5,7 +5,8 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/worker_pool.h"
 #include "daemon/devices/catalogue.h"
-#include "daemon/net/peers.h"
+#include "daemon/services/access.h"
+#include "daemon/services/answer.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/manager.h"
 #include "daemon/studies/recommender.h"
@@ -21,11 +22,12 @@ class TuningService final : public v1::Tuning::CallbackService {
     StudyStore& store;
     Recommender& recommender;
     const Catalogue& catalogue;
-    const Peers& peers;
+    const Access& access;
     const Clock& clock;
     WorkerPool& pool;
   };
-  explicit TuningService(const Parts& parts) : parts_(parts) {}
+  explicit TuningService(const Parts& parts)
+      : parts_(parts), answer_("hbmtune.v1.Tuning", parts.access, parts.pool) {}
 
   grpc::ServerUnaryReactor* CreateStudy(grpc::CallbackServerContext* context,
                                         const v1::CreateStudyRequest* request,
@@ -44,6 +46,15 @@ class TuningService final : public v1::Tuning::CallbackService {
   grpc::ServerUnaryReactor* ListTrials(grpc::CallbackServerContext* context,
                                        const v1::ListTrialsRequest* request,
                                        v1::ListTrialsResponse* response) override;
+  grpc::ServerUnaryReactor* SuggestTrial(grpc::CallbackServerContext* context,
+                                         const v1::SuggestTrialRequest* request,
+                                         v1::SuggestTrialResponse* response) override;
+  grpc::ServerUnaryReactor* ReportProgress(grpc::CallbackServerContext* context,
+                                           const v1::ReportProgressRequest* request,
+                                           v1::ReportProgressResponse* response) override;
+  grpc::ServerUnaryReactor* CompleteTrial(grpc::CallbackServerContext* context,
+                                          const v1::CompleteTrialRequest* request,
+                                          v1::Trial* response) override;
   grpc::ServerUnaryReactor* Recommend(grpc::CallbackServerContext* context,
                                       const v1::RecommendRequest* request,
                                       v1::Recommendation* response) override;
@@ -60,7 +71,21 @@ class TuningService final : public v1::Tuning::CallbackService {
   absl::Status DoEstimate(const v1::EstimateRequest& request, v1::EstimateResponse& response);
   absl::Status DoExport(const v1::ExportRequest& request, v1::ExportResponse& response);
 
+  // The study's id if this caller may cancel it.
+  absl::StatusOr<int64_t> MayCancel(const grpc::CallbackServerContext* context,
+                                    const std::string& name);
+  // The running study whose trials this caller may run.
+  absl::StatusOr<std::shared_ptr<StudySession>> SessionFor(const Caller& caller,
+                                                           int64_t study_id);
+  absl::Status DoSuggest(const Caller& caller, const v1::SuggestTrialRequest& request,
+                         v1::SuggestTrialResponse& response);
+  absl::Status DoReport(const Caller& caller, const v1::ReportProgressRequest& request,
+                        v1::ReportProgressResponse& response);
+  absl::Status DoComplete(const Caller& caller, const v1::CompleteTrialRequest& request,
+                          v1::Trial& response);
+
   const Parts parts_;
+  const Answerer answer_;
 };
 
 }  // namespace hbmtune::daemon

@@ -18,8 +18,9 @@ absl::Status Insert(Database& database, const std::string& table,
       absl::StrCat("INSERT INTO ", table, "(", names, ") VALUES (", marks, ")"), values);
 }
 
-absl::Status Update(Database& database, const std::string& table, const std::vector<Column>& columns,
-                    const std::string& condition, const std::vector<SqlValue>& keys) {
+absl::Status Update(Database& database, const std::string& table,
+                    const std::vector<Column>& columns, const std::string& condition,
+                    const std::vector<SqlValue>& keys) {
   std::string assignments;
   std::vector<SqlValue> values;
   for (const Column& column : columns) {

@@ -105,7 +105,8 @@ void ReadColumns(const Row& row, std::string_view prefix, T& value) {
 absl::Status Insert(Database& database, const std::string& table,
                     const std::vector<Column>& columns);
 // UPDATE table SET columns WHERE condition; `keys` are the condition's values.
-absl::Status Update(Database& database, const std::string& table, const std::vector<Column>& columns,
-                    const std::string& condition, const std::vector<SqlValue>& keys);
+absl::Status Update(Database& database, const std::string& table,
+                    const std::vector<Column>& columns, const std::string& condition,
+                    const std::vector<SqlValue>& keys);
 
 }  // namespace hbmtune::daemon

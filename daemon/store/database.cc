@@ -183,6 +183,15 @@ int64_t Database::LastInsertId() const {
   return sqlite3_last_insert_rowid(handle_);
 }
 
+void Database::TryToRecover() {
+  if (degraded().empty()) return;
+  std::lock_guard lock(mutex_);
+  auto version = Query("PRAGMA user_version");
+  if (!version.ok() || version->empty()) return;
+  const std::string same = absl::StrCat(version->front().Int("user_version"));
+  if (ExecuteScript("PRAGMA user_version=" + same).ok()) degraded_.clear();
+}
+
 std::string Database::degraded() const {
   std::lock_guard lock(mutex_);
   return degraded_;

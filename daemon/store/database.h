@@ -66,6 +66,8 @@ class Database {
   // Of the last INSERT of this thread's transaction.
   int64_t LastInsertId() const;
 
+  // While degraded: tries a write that changes nothing, to see whether the disk has room again.
+  void TryToRecover();
   // Why the last write failed, empty when writes work.
   std::string degraded() const;
 

@@ -23,8 +23,8 @@ absl::Status Migrate(Database& database, std::span<const Migration> migrations) 
       return database.ExecuteScript(absl::StrCat("PRAGMA user_version=", migration.version));
     });
     if (!status.ok()) {
-      return absl::Status(status.code(),
-                          absl::StrCat("migration ", std::string(migration.name), ": ", status.message()));
+      return absl::Status(status.code(), absl::StrCat("migration ", std::string(migration.name),
+                                                      ": ", status.message()));
     }
   }
   return absl::OkStatus();

@@ -45,6 +45,11 @@ int64_t DeviceQueue::waiting() const {
   return static_cast<int64_t>(waiting_.size());
 }
 
+void DeviceQueue::InterruptTrial() {
+  absl::MutexLock lock(&mutex_);
+  if (stop_ != nullptr) stop_->InterruptTrial();
+}
+
 void DeviceQueue::Drain() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;

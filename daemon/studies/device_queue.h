@@ -22,7 +22,7 @@ namespace hbmtune::daemon {
 class DeviceQueue {
  public:
   // Runs a study to its end, or until told to stop.
-  using RunStudy = std::function<void(StudySession&, const StopRequest&)>;
+  using RunStudy = std::function<void(StudySession&, StopRequest&)>;
   struct Callbacks {
     std::function<absl::StatusOr<std::unique_ptr<StudySession>>(int64_t study_id)> open;
     RunStudy run;
@@ -41,6 +41,8 @@ class DeviceQueue {
   std::optional<StudyRecord> Running() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<StudySession> RunningSession() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stops the running trial, not its study.
+  void InterruptTrial() ABSL_LOCKS_EXCLUDED(mutex_);
   // Stops the running study for a restart and starts no other. Does not wait.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -28,9 +28,10 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
     return StudySession::Open({parts_.store, hub_, parts_.clock}, parts_.catalogue,
                               *std::move(record));
   };
-  callbacks.run = [this](StudySession& session, const StopRequest& stop) {
-    StudyRunner(session, parts_.prober, parts_.store, parts_.clock, parts_.log, stop,
-                parts_.count_trial)
+  callbacks.run = [this](StudySession& session, StopRequest& stop) {
+    StudyRunner(session, stop,
+                {parts_.store, parts_.prober, parts_.arbiter, parts_.clock, parts_.log,
+                 parts_.count_trial})
         .Run();
   };
   callbacks.failed_to_open = [this](int64_t id, const absl::Status& why) { FailStudy(id, why); };
@@ -187,6 +188,27 @@ absl::StatusOr<std::shared_ptr<Subscription>> StudyManager::Watch(int64_t study_
     hub_.Publish(study_id, *record);
   }
   return subscription;
+}
+
+absl::StatusOr<std::shared_ptr<StudySession>> StudyManager::SessionOf(int64_t study_id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [device, queue] : queues_) {
+      auto session = queue->RunningSession();
+      if (session != nullptr && session->id() == study_id) return session;
+    }
+  }
+  auto record = Get(study_id);
+  if (!record.ok()) return record.status();
+  return WithReason(absl::FailedPreconditionError(absl::StrCat(StudyName(study_id),
+                                                               " does not run now")),
+                    "NOT_RUNNING");
+}
+
+void StudyManager::InterruptTrialOn(const std::string& device) {
+  absl::MutexLock lock(&mutex_);
+  auto queue = queues_.find(device);
+  if (queue != queues_.end()) queue->second->InterruptTrial();
 }
 
 StudyManager::Load StudyManager::LoadOf(const std::string& device) const {

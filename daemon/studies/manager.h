@@ -30,6 +30,7 @@ class StudyManager {
     StudyStore& store;
     const Catalogue& catalogue;
     const Prober& prober;
+    DeviceArbiter& arbiter;
     const Clock& clock;
     const Log& log;
     StudyRunner::TrialCounter count_trial;
@@ -55,6 +56,12 @@ class StudyManager {
   // First the study as it is, then what happens to it.
   absl::StatusOr<std::shared_ptr<Subscription>> Watch(int64_t study_id)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The session of a study that runs. FAILED_PRECONDITION (NOT_RUNNING) if it does not.
+  absl::StatusOr<std::shared_ptr<StudySession>> SessionOf(int64_t study_id)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // A job or an admin needs the device: its running trial is stopped, the study waits.
+  void InterruptTrialOn(const std::string& device) ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Load {
     int64_t running_study = 0;  // 0 for none

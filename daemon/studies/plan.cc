@@ -40,6 +40,11 @@ absl::StatusOr<Ceiling> ResolveCeiling(const Ceiling& ceiling, const DeviceInfo&
 absl::StatusOr<StudyPlan> MakePlan(const StudySpec& spec, const Catalogue& catalogue) {
   auto device = catalogue.Find(spec.device);
   if (!device.ok()) return device.status();
+  if (device->kind == DeviceKind::kGpu) {
+    return FieldError("device", absl::StrCat("probes on a GPU (", device->name,
+                                             ") are not built yet: tune for its model, as "
+                                             "model:mi210, or on host"));
+  }
   auto ceiling = ResolveCeiling(spec.ceiling, *device);
   if (!ceiling.ok()) return ceiling.status();
   if (absl::Status status = tuner::ValidateWorkload(spec.workload); !status.ok()) {

@@ -1,10 +1,12 @@
 #include "daemon/studies/runner.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
 #include <poll.h>
 
 #include <algorithm>
 
+#include "daemon/studies/client_probes.h"
 #include "tuner/recommend/recommend.h"
 
 namespace hbmtune::daemon {
@@ -20,30 +22,45 @@ void SleepUnlessStopped(const Cancellation& cancellation, absl::Duration time) {
 }  // namespace
 
 void StopRequest::Set(StopReason reason, const std::string& message) {
-  if (taken_.exchange(true)) return;
+  absl::MutexLock lock(&mutex_);
+  if (reason_ != StopReason::kNone) return;
   message_ = message;
   reason_ = reason;
   cancellation_.Cancel();
+  if (trial_ != nullptr) trial_->Cancel();
 }
 
-StudyRunner::StudyRunner(StudySession& session, const Prober& prober, StudyStore& store,
-                         const Clock& clock, const Log& log, const StopRequest& stop,
-                         TrialCounter count)
-    : session_(session),
-      prober_(prober),
-      store_(store),
-      clock_(clock),
-      log_(log),
-      stop_(stop),
-      count_(std::move(count)) {}
+void StopRequest::InterruptTrial() {
+  absl::MutexLock lock(&mutex_);
+  if (trial_ != nullptr) trial_->Cancel();
+}
+
+std::string StopRequest::message() const {
+  absl::MutexLock lock(&mutex_);
+  return message_;
+}
+
+std::shared_ptr<const Cancellation> StopRequest::BeginTrial() {
+  absl::MutexLock lock(&mutex_);
+  trial_ = std::make_shared<Cancellation>();
+  if (reason_ != StopReason::kNone) trial_->Cancel();
+  return trial_;
+}
+
+StudyRunner::StudyRunner(StudySession& session, StopRequest& stop, const Parts& parts)
+    : session_(session), stop_(stop), parts_(parts) {}
 
 void StudyRunner::Run() {
   absl::Status status =
       Persist([this] { return session_.SetState(StudyState::kRunning, ""); });
   if (status.ok()) {
-    log_.Info("study runs", {{"study", session_.id()},
+    parts_.log.Info("study runs", {{"study", session_.id()},
                              {"device", session_.plan().device.name}});
-    while (!stopped() && RunNext()) {
+    if (session_.client_probes() != nullptr) {
+      ServeProbers();
+    } else {
+      while (!stopped() && RunNext()) {
+      }
     }
   }
   if (stop_.reason() == StopReason::kCancel) End(StudyState::kCancelled, stop_.message());
@@ -59,11 +76,27 @@ absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) 
     }
     if (stopped()) return status;
     if (!warned) {
-      log_.Warning("study waits", {{"study", session_.id()}, {"error", status}});
+      parts_.log.Warning("study waits", {{"study", session_.id()}, {"error", status}});
       session_.SetMessage(absl::StrCat("waits: ", std::string(status.message())));
     }
     SleepUnlessStopped(stop_.cancellation(), kRetryEvery);
   }
+}
+
+void StudyRunner::ServeProbers() {
+  constexpr absl::Duration kLook = absl::Milliseconds(200);
+  ClientProbes& probes = *session_.client_probes();
+  while (!stopped() && probes.over().empty()) {
+    if (int64_t taken = probes.TakeFromSilent(); taken > 0) {
+      parts_.log.Warning("a prober fell silent", {{"study", session_.id()}, {"trials", taken}});
+    }
+    SleepUnlessStopped(stop_.cancellation(), kLook);
+  }
+  if (!stopped()) return End(StudyState::kSucceeded, EndMessage(probes.over()));
+  probes.Stop();
+  const absl::Time patient_until = parts_.clock.Now() + absl::Seconds(2);
+  while (probes.running() > 0 && parts_.clock.Now() < patient_until) absl::SleepFor(kLook / 4);
+  probes.Drop();
 }
 
 bool StudyRunner::RunNext() {
@@ -93,20 +126,20 @@ bool StudyRunner::RunTrial(TrialRecord trial) {
     }
     return false;
   }
-  if (stopped() && trial.measurement && trial.measurement->outcome == Outcome::kCancelled) {
+  if (interrupted_ && trial.measurement && trial.measurement->outcome == Outcome::kCancelled) {
     session_.Abandon(trial);
-    return false;
+    return !stopped();
   }
   trial.state = TrialState::kFinished;
-  trial.end_time = clock_.Now();
+  trial.end_time = parts_.clock.Now();
   trial.seconds = absl::ToDoubleSeconds(trial.end_time - trial.start_time);
   status = Persist([&] { return session_.Complete(trial); });
   if (!status.ok()) {
-    log_.Error("the result of a trial is lost",
+    parts_.log.Error("the result of a trial is lost",
                {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
     return false;
   }
-  count_(trial, session_.plan().device.kind);
+  parts_.count(trial, session_.plan().device.kind);
   return true;
 }
 
@@ -122,17 +155,22 @@ absl::Status StudyRunner::Probe(TrialRecord& trial) {
   const std::string name = TrialName(trial.study_id, trial.number);
   ProbeObserver observer;
   observer.started = [&](int64_t pid) {
-    log_.Info("probe starts", {{"trial", name}, {"pid", pid}, {"attempt", trial.attempts}});
-    store_.SetProber(trial, pid, clock_.BootId()).IgnoreError();  // to find an orphan by
+    parts_.log.Info("probe starts", {{"trial", name}, {"pid", pid}, {"attempt", trial.attempts}});
+    // For people who look for an orphan; the device's lock is what keeps it apart.
+    parts_.store.SetProber(trial, pid, parts_.clock.BootId()).IgnoreError();
   };
   observer.step = [&](const ProbeStep& step) {
     session_.Progress({trial.study_id, trial.number, step.index, step.seconds, step.loss,
                        step.allocated_bytes, step.reserved_bytes});
   };
-  trial.start_time = clock_.Now();
-  auto measurement = prober_.Run(TaskFor(trial), stop_.cancellation(), observer);
+  const std::shared_ptr<const Cancellation> cancellation = stop_.BeginTrial();
+  auto permit = parts_.arbiter.BeginProbe(session_.plan().device.name, "");
+  if (!permit.ok()) return permit.status();
+  trial.start_time = parts_.clock.Now();
+  auto measurement = parts_.prober.Run(TaskFor(trial), *cancellation, observer);
+  interrupted_ = cancellation->cancelled();
   if (!measurement.ok()) return measurement.status();
-  log_.Info("probe ends", {{"trial", name},
+  parts_.log.Info("probe ends", {{"trial", name},
                            {"outcome", Name(measurement->outcome)},
                            {"message", measurement->message}});
   trial.measurement = *std::move(measurement);
@@ -172,7 +210,7 @@ void StudyRunner::End(StudyState state, const std::string& message) {
   if (!status.ok() && state != StudyState::kCancelled) {
     status = Persist([&] { return session_.SetState(state, message); });
   }
-  log_.Info("study ends", {{"study", session_.id()},
+  parts_.log.Info("study ends", {{"study", session_.id()},
                            {"state", Name(state)},
                            {"message", message},
                            {"trials", session_.Snapshot().progress.finished_trials}});

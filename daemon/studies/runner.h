@@ -1,11 +1,16 @@
 #pragma once
 
+#include <absl/base/thread_annotations.h>
 #include <absl/status/statusor.h>
+#include <absl/synchronization/mutex.h>
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "daemon/base/log.h"
+#include "daemon/leases/arbiter.h"
 #include "daemon/prober/cancellation.h"
 #include "daemon/prober/prober.h"
 #include "daemon/studies/session.h"
@@ -19,21 +24,25 @@ enum class StopReason : uint8_t {
   kDrain,   // the daemon leaves: it goes on after the restart
 };
 
-// Set once by any thread, read by the study's.
+// Set by any thread, read by the study's.
 class StopRequest {
  public:
   // The first reason stands.
-  void Set(StopReason reason, const std::string& message);
+  void Set(StopReason reason, const std::string& message) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stops the running trial only: its device is needed. The study goes on when it may.
+  void InterruptTrial() ABSL_LOCKS_EXCLUDED(mutex_);
   StopReason reason() const { return reason_; }
-  // Why it was cancelled; read after reason() said so.
-  const std::string& message() const { return message_; }
+  std::string message() const ABSL_LOCKS_EXCLUDED(mutex_);
   const Cancellation& cancellation() const { return cancellation_; }
+  // For the trial that starts now: cancelled with the study, or by InterruptTrial.
+  std::shared_ptr<const Cancellation> BeginTrial() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   std::atomic<StopReason> reason_ = StopReason::kNone;
-  std::atomic<bool> taken_ = false;
-  std::string message_;
   Cancellation cancellation_;
+  mutable absl::Mutex mutex_;
+  std::string message_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Cancellation> trial_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Runs a study on this thread until it is over or told to stop: asks the session for trials, runs
@@ -42,8 +51,15 @@ class StopRequest {
 class StudyRunner {
  public:
   using TrialCounter = std::function<void(const TrialRecord&, DeviceKind)>;
-  StudyRunner(StudySession& session, const Prober& prober, StudyStore& store, const Clock& clock,
-              const Log& log, const StopRequest& stop, TrialCounter count);
+  struct Parts {
+    StudyStore& store;
+    const Prober& prober;
+    DeviceArbiter& arbiter;
+    const Clock& clock;
+    const Log& log;
+    TrialCounter count;
+  };
+  StudyRunner(StudySession& session, StopRequest& stop, const Parts& parts);
 
   void Run();
 
@@ -51,6 +67,8 @@ class StudyRunner {
   bool stopped() const { return stop_.reason() != StopReason::kNone; }
   // One suggestion run to its end; false when the study is over, or has to stop.
   bool RunNext();
+  // Lets clients run the trials, until the study is over or has to stop.
+  void ServeProbers();
   bool RunTrial(TrialRecord trial);
   absl::Status Execute(TrialRecord& trial);
   absl::Status Probe(TrialRecord& trial);
@@ -61,12 +79,9 @@ class StudyRunner {
   absl::Status Persist(const std::function<absl::Status()>& attempt);
 
   StudySession& session_;
-  const Prober& prober_;
-  StudyStore& store_;
-  const Clock& clock_;
-  const Log& log_;
-  const StopRequest& stop_;
-  const TrialCounter count_;
+  StopRequest& stop_;
+  const Parts parts_;
+  bool interrupted_ = false;  // the last probe was told to stop
 };
 
 }  // namespace hbmtune::daemon

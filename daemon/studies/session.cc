@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "daemon/studies/client_probes.h"
 #include "kernels/core/hash.h"
 #include "tuner/recommend/describe.h"
 
@@ -48,6 +49,8 @@ StudySession::StudySession(const World& world, StudyPlan plan, StudyRecord recor
       estimator_(Remembering(plan_.MakeEstimator())),
       record_(std::move(record)) {}
 
+StudySession::~StudySession() = default;
+
 absl::StatusOr<std::unique_ptr<StudySession>> StudySession::Open(const World& world,
                                                                  const Catalogue& catalogue,
                                                                  StudyRecord record) {
@@ -56,6 +59,9 @@ absl::StatusOr<std::unique_ptr<StudySession>> StudySession::Open(const World& wo
   std::unique_ptr<StudySession> session(
       new StudySession(world, *std::move(plan), std::move(record)));
   if (absl::Status status = session->Load(); !status.ok()) return status;
+  if (session->spec_.client_probes) {
+    session->client_probes_ = std::make_unique<ClientProbes>(*session, world.clock);
+  }
   return session;
 }
 

@@ -19,6 +19,8 @@
 
 namespace hbmtune::daemon {
 
+class ClientProbes;
+
 // A study that runs: hands out trials and takes their results, whoever runs them. Each trial's row
 // is on disk before the trial is handed out, each result before Complete() returns. Any thread.
 class StudySession {
@@ -52,6 +54,7 @@ class StudySession {
   absl::StatusOr<Estimate> EstimateOf(const TrainConfig& config) const {
     return estimator_(config);
   }
+  ~StudySession();
   StudyRecord Snapshot() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes state, message and times, and tells the watchers.
   absl::Status SetState(StudyState state, const std::string& message) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -60,6 +63,8 @@ class StudySession {
   void Progress(const TrialProgress& progress);
 
   const StudyPlan& plan() const { return plan_; }
+  // For a study whose trials clients run; null for the others.
+  ClientProbes* client_probes() const { return client_probes_.get(); }
   int64_t id() const { return id_; }
 
  private:
@@ -87,6 +92,8 @@ class StudySession {
 
   mutable absl::Mutex mutex_;
   StudyRecord record_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<ClientProbes> client_probes_;  // constant after Open
 };
 
 }  // namespace hbmtune::daemon

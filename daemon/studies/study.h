@@ -53,6 +53,7 @@ struct StudySpec {
   int64_t seed = 0;
   Objective objective = Objective::kThroughput;
   bool detached = false;
+  bool client_probes = false;
   PinTexts pins;  // in a table of its own
 
   template <class Self, class V>
@@ -66,6 +67,7 @@ struct StudySpec {
     v(Field{"seed", "decides every random choice"}, self.seed);
     v(Field{"objective", "what is best"}, self.objective);
     v(Field{"detached", "goes on without its client"}, self.detached);
+    v(Field{"client_probes", "trials are run by clients"}, self.client_probes);
   }
 };
 

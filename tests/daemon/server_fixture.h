@@ -31,6 +31,7 @@ class ServerTest : public ::testing::Test {
     options.http = "127.0.0.1:0";
     options.probe_path = FAKE_PROBE;
     options.probe_journal = dir_.path() + "/journal";
+    options.sysfs_root = dir_.path() + "/sys";
     FillDefaults(options);
     auto lock = LockFile::Acquire(dir_.path() + "/lock");
     ASSERT_TRUE(lock.ok()) << lock.status();
@@ -46,6 +47,9 @@ class ServerTest : public ::testing::Test {
     devices_ = v1::Devices::NewStub(channel);
   }
   void Stop() { server_.reset(); }
+  std::string HttpAddress() const {
+    return "127.0.0.1:" + std::to_string(server_->http_port());
+  }
 
   // A Llama of a few thousand parameters, called `name`: it tells the fake probe what to do.
   static std::string TinyConfig() {

@@ -240,6 +240,8 @@ TEST_F(StoreTest, IsDegradedWhileTheDiskIsFullAndRecovers) {
   EXPECT_TRUE(store.ListStudies(0, 10).ok());
   EXPECT_NE(store.degraded(), "");
   ASSERT_TRUE(database->ExecuteScript("PRAGMA max_page_count=1000000").ok());
+  database->TryToRecover();
+  EXPECT_EQ(store.degraded(), "");
   StudyRecord study = Study();
   EXPECT_TRUE(store.CreateStudy(study).ok());
   EXPECT_EQ(store.degraded(), "");

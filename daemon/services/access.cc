@@ -1,0 +1,119 @@
+#include "daemon/services/access.h"
+
+#include <absl/strings/str_cat.h>
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "daemon/base/errors.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+struct Method {
+  std::string_view name;
+  Role role;
+};
+
+constexpr Method kMethods[] = {
+    {"hbmtune.v1.Tuning.CreateStudy", Role::kTune},
+    {"hbmtune.v1.Tuning.GetStudy", Role::kRead},
+    {"hbmtune.v1.Tuning.ListStudies", Role::kRead},
+    {"hbmtune.v1.Tuning.WatchStudy", Role::kRead},
+    {"hbmtune.v1.Tuning.CancelStudy", Role::kTune},
+    {"hbmtune.v1.Tuning.ListTrials", Role::kRead},
+    {"hbmtune.v1.Tuning.SuggestTrial", Role::kTune},
+    {"hbmtune.v1.Tuning.ReportProgress", Role::kTune},
+    {"hbmtune.v1.Tuning.CompleteTrial", Role::kTune},
+    {"hbmtune.v1.Tuning.Recommend", Role::kRead},
+    {"hbmtune.v1.Tuning.Estimate", Role::kRead},
+    {"hbmtune.v1.Tuning.Export", Role::kRead},
+    {"hbmtune.v1.Devices.ListDevices", Role::kRead},
+    {"hbmtune.v1.Devices.GetDevice", Role::kRead},
+    {"hbmtune.v1.Devices.AcquireLease", Role::kTune},
+    {"hbmtune.v1.Devices.WaitLease", Role::kTune},
+    {"hbmtune.v1.Devices.RenewLease", Role::kTune},
+    {"hbmtune.v1.Devices.ReleaseLease", Role::kTune},
+    {"hbmtune.v1.Devices.Quiesce", Role::kAdmin},
+    {"hbmtune.v1.Devices.Resume", Role::kAdmin},
+};
+
+std::set<int64_t> GroupIds(const std::string& names) {
+  std::set<int64_t> ids;
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    if (const group* found = getgrnam(name.c_str())) ids.insert(found->gr_gid);
+  }
+  return ids;
+}
+
+// The user's groups as the system has them now, and the one that the connection was made with.
+std::vector<gid_t> GroupsOf(const PeerIdentity& identity) {
+  std::vector<gid_t> groups(64);
+  int count = static_cast<int>(groups.size());
+  const passwd* user = getpwuid(static_cast<uid_t>(identity.uid));
+  if (user == nullptr ||
+      getgrouplist(user->pw_name, user->pw_gid, groups.data(), &count) < 0) {
+    count = 0;
+  }
+  groups.resize(static_cast<size_t>(count));
+  groups.push_back(static_cast<gid_t>(identity.gid));
+  return groups;
+}
+
+bool AnyIn(const std::vector<gid_t>& groups, const std::set<int64_t>& wanted) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](gid_t group) { return wanted.contains(group); });
+}
+
+}  // namespace
+
+Role RoleFor(std::string_view full_method) {
+  for (const Method& method : kMethods) {
+    if (method.name == full_method) return method.role;
+  }
+  return Role::kNone;
+}
+
+Access::Access(const Peers& peers, const Rules& rules)
+    : peers_(peers),
+      admin_gids_(GroupIds(rules.admin_groups)),
+      tune_gids_(GroupIds(rules.tune_groups)),
+      read_gids_(GroupIds(rules.read_groups)),
+      default_role_(rules.default_role) {}
+
+Role Access::Work(const PeerIdentity& identity) const {
+  if (identity.uid == 0 || identity.uid == geteuid()) return Role::kAdmin;
+  const std::vector<gid_t> groups = GroupsOf(identity);
+  if (AnyIn(groups, admin_gids_)) return Role::kAdmin;
+  if (AnyIn(groups, tune_gids_)) return std::max(Role::kTune, default_role_);
+  if (AnyIn(groups, read_gids_)) return std::max(Role::kRead, default_role_);
+  return default_role_;
+}
+
+Role Access::RoleOf(const PeerIdentity& identity) const {
+  absl::MutexLock lock(&mutex_);
+  auto [entry, is_new] = known_.try_emplace(identity.uid, Role::kNone);
+  if (is_new) entry->second = Work(identity);
+  return entry->second;
+}
+
+absl::StatusOr<Caller> Access::Check(const grpc::CallbackServerContext& context,
+                                     std::string_view full_method) const {
+  auto identity = peers_.Find(context.peer());
+  if (!identity) return absl::UnauthenticatedError("the connection does not say who calls");
+  const Caller caller{*identity, RoleOf(*identity)};
+  const Role needed = RoleFor(full_method);
+  if (needed != Role::kNone && caller.role >= needed) return caller;
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        "user ", identity->uid, " has the role '", std::string(Name(caller.role)),
+                        "', ", std::string(full_method), " needs '", std::string(Name(needed)),
+                        "'")),
+                    "ROLE_MISSING", {{"needed", std::string(Name(needed))}});
+}
+
+}  // namespace hbmtune::daemon
