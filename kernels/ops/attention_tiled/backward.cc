@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "kernels/ops/attention_tiled/tile_kernels.h"
 #include "kernels/ops/support/attention_tile.h"
@@ -31,31 +32,41 @@ HBMTUNE_VECTOR_CLONES void ScoreGradient(const double* p, double delta, double* 
   ScoreGradientBody(p, delta, dp, n);
 }
 
-// All query heads of one key-value head of one sequence: dk and dv have one writer, and their
-// sums one order (heads, then blocks of queries, ascending).
-template <class C>
-class KeyValueHead {
- public:
-  KeyValueHead(const OpArgs& args, const AttentionShape& shape, int64_t b, int64_t kv_head)
-      : args_(args), shape_(shape), mask_(AttentionDropout(args, 6)), b_(b), kv_head_(kv_head) {
-    const int64_t elements = shape.length * shape.head_dim;
-    p_ = ThreadScratch<C>(kSlotProbabilities, kQueryBlock * kKeyBlock);
-    dp_ = ThreadScratch<C>(kSlotGradient, kQueryBlock * kKeyBlock);
-    dq_ = ThreadScratch<C>(kSlotDq, kQueryBlock * shape.head_dim);
-    dk_ = ThreadScratch<C>(kSlotDk, elements);
-    dv_ = ThreadScratch<C>(kSlotDv, elements);
-    std::fill_n(dk_, elements, C(0));
-    std::fill_n(dv_, elements, C(0));
-  }
+// Rows [s, s + rows) of one head of a [B, S, H, D] tensor.
+struct HeadBlock {
+  int64_t b, head, s, rows;
+};
 
-  void Run() {
-    for (int64_t h = kv_head_ * shape_.group(); h < (kv_head_ + 1) * shape_.group(); ++h) {
+template <class C>
+void StoreRows(const C* rows, const TensorArg& tensor, const HeadBlock& block) {
+  const int64_t width = tensor.shape[3];
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const Matrix row = HeadRows(tensor, block.b, block.head, block.s + r);
+    WriteElements(rows + r * width, row.data, tensor.dtype, width);
+  }
+}
+
+// Some query heads of one key-value head of one sequence: dq of each, and their share of dk and dv,
+// [length, head_dim] each, summed by heads and then blocks of queries, ascending.
+template <class C>
+class QueryHeads {
+ public:
+  QueryHeads(const OpArgs& args, const AttentionShape& shape, int64_t b, int64_t kv_head)
+      : args_(args), shape_(shape), mask_(AttentionDropout(args, 6)), b_(b), kv_head_(kv_head),
+        p_(ThreadScratch<C>(kSlotProbabilities, kQueryBlock * kKeyBlock)),
+        dp_(ThreadScratch<C>(kSlotGradient, kQueryBlock * kKeyBlock)),
+        dq_(ThreadScratch<C>(kSlotDq, kQueryBlock * shape.head_dim)) {}
+
+  void Run(int64_t first, int64_t last, C* dk, C* dv) {
+    dk_ = dk;
+    dv_ = dv;
+    std::fill_n(dk, shape_.length * shape_.head_dim, C(0));
+    std::fill_n(dv, shape_.length * shape_.head_dim, C(0));
+    for (int64_t h = first; h < last; ++h) {
       for (int64_t s = 0; s < shape_.length; s += kQueryBlock) {
         Block(h, s, std::min(kQueryBlock, shape_.length - s));
       }
     }
-    Store(dk_, args_.out[1], kv_head_, 0, shape_.length);
-    Store(dv_, args_.out[2], kv_head_, 0, shape_.length);
   }
 
  private:
@@ -73,7 +84,7 @@ class KeyValueHead {
     for (int64_t key = FirstKey(keys); key < keys.end; key += kKeyBlock) {
       Tile(h, s, rows, key, std::min(kKeyBlock, keys.end - key));
     }
-    Store(dq_, args_.out[0], h, s, rows);
+    StoreRows(dq_, args_.out[0], {b_, h, s, rows});
   }
 
   void Delta(int64_t h, int64_t s, int64_t rows) {
@@ -133,28 +144,60 @@ class KeyValueHead {
     MultiplyRow(p, multipliers, p, n);
   }
 
-  void Store(const C* rows, const TensorArg& tensor, int64_t h, int64_t s, int64_t count) const {
-    const int64_t width = shape_.head_dim;
-    for (int64_t r = 0; r < count; ++r) {
-      const Matrix row = HeadRows(tensor, b_, h, s + r);
-      WriteElements(rows + r * width, row.data, tensor.dtype, width);
-    }
-  }
-
   const OpArgs& args_;
   const AttentionShape& shape_;
   const std::optional<DropoutMask> mask_;
   const int64_t b_, kv_head_;
-  C *p_, *dp_, *dq_, *dk_, *dv_;
+  C *const p_, *const dp_, *const dq_;
+  C *dk_ = nullptr, *dv_ = nullptr;
 };
+
+// Few key-value heads (multi-query attention, a batch of 1) would leave threads without work: the
+// query heads of each are cut into this many parts, by shape alone, which are summed afterwards.
+int64_t PartsOf(const AttentionShape& shape) {
+  constexpr int64_t kTasks = 8;
+  const int64_t wanted = kTasks / (shape.batch * shape.kv_heads);
+  return std::clamp<int64_t>(wanted, 1, shape.group());
+}
+
+template <class C>
+void SplitBackward(const OpArgs& args, const AttentionShape& shape, int64_t parts) {
+  const int64_t elements = shape.length * shape.head_dim;
+  std::vector<C> sums(static_cast<size_t>(shape.batch * shape.kv_heads * parts * 2 * elements));
+  ParallelForDynamic(shape.batch * shape.kv_heads * parts, [&](int64_t i) {
+    const int64_t head = i / parts, kv_head = head % shape.kv_heads, part = i % parts;
+    const int64_t first = kv_head * shape.group();
+    C* dk = sums.data() + i * 2 * elements;
+    QueryHeads<C>(args, shape, head / shape.kv_heads, kv_head)
+        .Run(first + shape.group() * part / parts, first + shape.group() * (part + 1) / parts, dk,
+             dk + elements);
+  });
+  ParallelForDynamic(shape.batch * shape.kv_heads, [&](int64_t head) {
+    C* total = sums.data() + head * parts * 2 * elements;
+    for (int64_t part = 1; part < parts; ++part) {
+      AddTo(total, total + part * 2 * elements, 2 * elements);
+    }
+    const HeadBlock whole = {head / shape.kv_heads, head % shape.kv_heads, 0, shape.length};
+    StoreRows(total, args.out[1], whole);
+    StoreRows(total + elements, args.out[2], whole);
+  });
+}
 
 }  // namespace
 
 template <class C>
 void TiledBackward(const OpArgs& args) {
   const AttentionShape shape = AttentionShape::Of(args, args.in[1], args.in[2]);
+  const int64_t parts = PartsOf(shape);
+  if (parts > 1) return SplitBackward<C>(args, shape, parts);
   ParallelForDynamic(shape.batch * shape.kv_heads, [&](int64_t i) {
-    KeyValueHead<C>(args, shape, i / shape.kv_heads, i % shape.kv_heads).Run();
+    const HeadBlock whole = {i / shape.kv_heads, i % shape.kv_heads, 0, shape.length};
+    C* dk = ThreadScratch<C>(kSlotDk, shape.length * shape.head_dim);
+    C* dv = ThreadScratch<C>(kSlotDv, shape.length * shape.head_dim);
+    const int64_t first = whole.head * shape.group();
+    QueryHeads<C>(args, shape, whole.b, whole.head).Run(first, first + shape.group(), dk, dv);
+    StoreRows(dk, args.out[1], whole);
+    StoreRows(dv, args.out[2], whole);
   });
 }
 

@@ -13,12 +13,17 @@ namespace {
 
 LinearAttrs AttrsOf(const OpArgs& args) { return args.attrs.As<LinearAttrs>(); }
 
-void CheckWeight(const Check& check, const TensorArg& weight, int64_t out_features,
-                 int64_t in_features, bool in_out, const TensorArg& activation) {
-  check.Dense(weight).Shape(weight,
-                            in_out ? Dims{in_features, out_features}
-                                   : Dims{out_features, in_features},
-                            activation);
+// The weight goes with `outer`, whose rows are its outputs, and `inner`, whose rows are its inputs.
+void CheckWeight(const Check& check, const TensorArg& weight, bool in_out, const TensorArg& outer,
+                 const TensorArg& inner) {
+  const int64_t out = outer.shape.back(), in = inner.shape.back();
+  const Dims expected = in_out ? Dims{in, out} : Dims{out, in};
+  if (weight.shape != expected) {
+    check.Fail(weight, "expected " + ToString(expected) + " to fit " + check.NameOf(inner) + " " +
+                           ToString(inner.shape) + " and " + check.NameOf(outer) + " " +
+                           ToString(outer.shape));
+  }
+  check.Dense(weight);
 }
 
 void CheckSameRows(const Check& check, const TensorArg& a, const TensorArg& b) {
@@ -33,7 +38,7 @@ void CheckForward(const OpArgs& args) {
   const TensorArg &x = check.in(0), &y = check.out(0);
   check.AllFloating();
   CheckSameRows(check, x, y);
-  CheckWeight(check, check.in(1), y.shape.back(), x.shape.back(), AttrsOf(args).weight_in_out, x);
+  CheckWeight(check, check.in(1), AttrsOf(args).weight_in_out, y, x);
   if (check.has_in(2)) check.Dense(check.in(2)).Shape(check.in(2), {y.shape.back()}, y);
 }
 
@@ -42,8 +47,7 @@ void CheckBackwardInput(const OpArgs& args) {
   const TensorArg &dy = check.in(0), &dx = check.out(0);
   check.AllFloating();
   CheckSameRows(check, dy, dx);
-  CheckWeight(check, check.in(1), dy.shape.back(), dx.shape.back(), AttrsOf(args).weight_in_out,
-              dy);
+  CheckWeight(check, check.in(1), AttrsOf(args).weight_in_out, dy, dx);
 }
 
 void CheckBackwardWeight(const OpArgs& args) {
@@ -51,8 +55,7 @@ void CheckBackwardWeight(const OpArgs& args) {
   const TensorArg &dy = check.in(0), &x = check.in(1);
   check.AllFloating();
   CheckSameRows(check, dy, x);
-  CheckWeight(check, check.out(0), dy.shape.back(), x.shape.back(), AttrsOf(args).weight_in_out,
-              dy);
+  CheckWeight(check, check.out(0), AttrsOf(args).weight_in_out, dy, x);
 }
 
 void CheckBackwardBias(const OpArgs& args) {

@@ -69,6 +69,48 @@ TEST(EveryOp, HasACase) {
   }
 }
 
+// The shape with its last extent one larger, on the same data.
+TensorArg Wider(TensorArg arg) {
+  arg.shape[arg.shape.rank() - 1] += 1;
+  arg.strides = DenseStrides(arg.shape);
+  return arg;
+}
+
+// Tensors of which another shape is as good.
+bool AnyShape(const OpCase& op_case, size_t tensor) {
+  static const std::set<std::string> kAnyInput = {"cross_entropy_mean", "finite", "grad_norm",
+                                                  "grad_norm_squares"};
+  return op_case.name == "fill" || (tensor == 0 && kAnyInput.contains(op_case.name));
+}
+
+TEST(EveryOp, SaysWhichTensorIsTooWide) {
+  for (const OpCase& op_case : AllCases(1)) {
+    std::vector<TensorArg> args;
+    for (const auto& tensor : op_case.in) args.push_back(tensor.values.arg());
+    for (const auto& tensor : op_case.out) args.push_back(tensor.values.arg());
+    for (size_t i = 0; i < op_case.aliases.size(); ++i) {
+      if (op_case.aliases[i] < 0) continue;
+      args[op_case.in.size() + i].data = args[static_cast<size_t>(op_case.aliases[i])].data;
+    }
+    const auto complaint = [&] {
+      const auto middle = args.begin() + static_cast<int64_t>(op_case.in.size());
+      return testing::Complaint(*op_case.op, {args.begin(), middle}, {middle, args.end()},
+                                op_case.attrs);
+    };
+    EXPECT_EQ(complaint(), "") << op_case.name;
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (AnyShape(op_case, i)) continue;
+      const TensorArg right = args[i];
+      args[i] = Wider(right);
+      const std::string said = complaint();
+      EXPECT_TRUE(said.starts_with(op_case.op->name)) << op_case.name << ": " << said;
+      EXPECT_NE(said.find(ToString(args[i].shape)), std::string::npos)
+          << op_case.name << ", tensor " << i << " " << ToString(args[i].shape) << ": " << said;
+      args[i] = right;
+    }
+  }
+}
+
 TEST(EveryOp, CostsSomething) {
   for (const OpCase& op_case : AllCases(1)) {
     std::vector<TensorArg> in, out;

@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, FiniteCheck,
 TEST(Complaints, NameTheTensorAndBothShapes) {
   const HostTensor x(Dtype::kF32, {4, 8}), weight(Dtype::kF32, {3, 9}), y(Dtype::kF32, {4, 3});
   EXPECT_EQ(Complaint(kLinear, {x.arg(), weight.arg()}, {y.arg()}),
-            "linear: weight is fp32 [3, 9]: expected [3, 8] to fit x [4, 8]");
+            "linear: weight is fp32 [3, 9]: expected [3, 8] to fit x [4, 8] and y [4, 3]");
   EXPECT_EQ(Complaint(kAdd, {x.arg(), y.arg()}, {x.arg()}),
             "add: b is fp32 [4, 3]: expected the shape of a [4, 8]");
   EXPECT_EQ(Complaint(kAdd, {x.arg()}, {x.arg()}), "add: 1 inputs given, expected (a, b)");
