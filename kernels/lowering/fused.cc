@@ -104,6 +104,10 @@ void CheckAll(const Workload& workload, const TrainConfig& config, int64_t rank)
   CheckCheckpoint(workload.model, config.checkpoint);
   CheckOffload(config);
   AtLeast(0, config.loss_chunk_tokens, "loss_chunk_tokens");
+  if (config.promotion.grad_norm_threshold != 0) {
+    Refuse("promotion.grad_norm_threshold: weights that change precision while they train are not "
+           "built yet; use master_weights");
+  }
 }
 
 // What lives beside weights and optimizer state; returns the loss.

@@ -1,6 +1,7 @@
 #include "kernels/step/data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "kernels/step/random.h"
@@ -24,6 +25,42 @@ class Synthetic final : public DataSource {
   uint64_t stream_;
   uint64_t next_ = 0;
   int64_t vocab_;
+};
+
+class Padded final : public DataSource {
+ public:
+  Padded(const SequenceSpec& sequences, uint64_t seed, int64_t rank, int64_t vocab)
+      : sequences_(sequences),
+        tokens_(seed, rank, vocab),
+        stream_(Mix(Mix(seed ^ 0x9add) + static_cast<uint64_t>(rank))) {}
+
+  void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) override {
+    tokens_.Fill(token_ids, labels, rows, tokens);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = Length(tokens); i < tokens; ++i) {
+        token_ids[row * tokens + i] = 0;
+        labels[row * tokens + i] = -100;
+      }
+    }
+  }
+
+ private:
+  // min + (longest − min) · u^power, whose mean is min + (longest − min) / (power + 1).
+  int64_t Length(int64_t longest) {
+    if (next_++ == 0) return longest;
+    const auto least = static_cast<double>(std::min(sequences_.min_tokens, longest));
+    const double range = static_cast<double>(longest) - least;
+    const double mean = sequences_.mean_ratio * static_cast<double>(longest) - least;
+    if (mean <= 0 || range <= 0) return static_cast<int64_t>(least);
+    const double power = std::max(range / mean - 1, 1e-3);
+    const double uniform = static_cast<double>(Mix(stream_ + next_) >> 11) * 0x1p-53;
+    return static_cast<int64_t>(least + range * std::pow(uniform, power));
+  }
+
+  SequenceSpec sequences_;
+  Synthetic tokens_;
+  uint64_t stream_;
+  uint64_t next_ = 0;
 };
 
 class Text final : public DataSource {
@@ -78,6 +115,11 @@ class Fixed final : public DataSource {
 
 std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t vocab) {
   return std::make_unique<Synthetic>(seed, rank, vocab);
+}
+
+std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
+                                         int64_t rank, int64_t vocab) {
+  return std::make_unique<Padded>(sequences, seed, rank, vocab);
 }
 
 std::unique_ptr<DataSource> TextBytes(std::string text, uint64_t seed, int64_t rank,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/workload.h"
+
 namespace hbmtune::step {
 
 // Where micro-batches come from. Row-major [rows, tokens]; labels are not shifted, −100 is
@@ -17,6 +19,11 @@ class DataSource {
 
 // Uniform tokens, each micro-batch other ones; a function of seed, rank and position alone.
 std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t vocab);
+
+// Rows of lengths between `min_tokens` and the row's, with the mean that `sequences` asks for; the
+// rest of a row is padding that no label counts. The first row of the first micro-batch is full.
+std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
+                                         int64_t rank, int64_t vocab);
 
 // The bytes of a text as tokens, windows at random positions. Throws std::invalid_argument if the
 // text is shorter than one window or the vocabulary smaller than 256.

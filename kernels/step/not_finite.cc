@@ -5,12 +5,21 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/lowering/fused/parameters.h"
 #include "kernels/model/parameters.h"
 #include "kernels/ops/finite/finite.h"
 #include "kernels/ops/grad_norm/grad_norm.h"
 
 namespace hbmtune::step {
 namespace {
+
+std::vector<ParameterEntry> WholeTable(const Workload& workload) {
+  std::vector<ParameterEntry> table = ParameterTable(workload.model);
+  for (ParameterEntry& entry : LoraTable(workload.model, workload.lora)) {
+    table.push_back(std::move(entry));
+  }
+  return table;
+}
 
 bool HasNotFinite(Executor& executor, ViewId view) {
   const TensorArg tensor = executor.Resolve(view);
@@ -21,52 +30,64 @@ bool HasNotFinite(Executor& executor, ViewId view) {
   return flag != 0;
 }
 
-// Of the trained parameters, in the model's order, the last whose sum of squares is not finite:
-// the backward pass reaches it first.
-std::optional<std::string> GradientNotFinite(const Program& program, Executor& executor,
-                                             const Workload& workload) {
+// Of the trained parameters, in the model's order, the last of which a sum of squares is not
+// finite: the backward pass reaches it first.
+const ParameterEntry* GradientNotFinite(const std::vector<ParameterEntry>& table,
+                                        Executor& executor, bool adapters) {
   const TensorArg partials = executor.Find("grad_norm_partials");
+  const lowering::Partition partition{partials.shape[0], 0, 0};
   const float* sums = partials.as<float>();
-  std::optional<std::string> found;
-  for (const NamedView& named : program.parameters) {
-    if (workload.lora.rank > 0 && named.name.find(".lora_") == std::string::npos) continue;
-    const View& view = program.views[named.view];
-    const int64_t count = ops::SquaresPartials(ElementCount(view.shape));
-    if (std::any_of(sums, sums + count, [](float x) { return !std::isfinite(x); })) {
-      found = named.name;
+  const ParameterEntry* found = nullptr;
+  for (const ParameterEntry& entry : table) {
+    const bool adapter =
+        entry.role == ParameterRole::kLoraA || entry.role == ParameterRole::kLoraB;
+    if (adapters && !adapter) continue;
+    const int64_t count =
+        ops::SquaresPartials(partition.PartElements(ElementCount(entry.shape)));
+    for (int64_t r = 0; r < partition.ranks; ++r) {
+      const float* row = sums + r * partials.shape[1];
+      if (std::any_of(row, row + count, [](float x) { return !std::isfinite(x); })) {
+        found = &entry;
+      }
     }
     sums += count;
   }
   return found;
 }
 
-std::string WithLayer(const std::string& name, const Workload& workload) {
-  std::vector<ParameterEntry> table = ParameterTable(workload.model);
-  for (ParameterEntry& entry : LoraTable(workload.model, workload.lora)) {
-    table.push_back(std::move(entry));
-  }
-  for (const ParameterEntry& entry : table) {
-    if (entry.name != name) continue;
-    if (entry.layer < 0) return name + " (outside the layers)";
-    return name + " (layer " + std::to_string(entry.layer) + ")";
-  }
-  return name;
+std::string Describe(const ParameterEntry& entry) {
+  if (entry.layer < 0) return entry.name + " (outside the layers)";
+  return entry.name + " (layer " + std::to_string(entry.layer) + ")";
 }
 
 }  // namespace
 
-std::string DescribeNotFinite(const Program& program, Executor& executor,
-                              const Workload& workload, int64_t step) {
-  const std::string when = " in step " + std::to_string(step);
-  for (const NamedView& named : program.parameters) {
-    if (HasNotFinite(executor, named.view)) {
-      return "weight " + WithLayer(named.name, workload) + " is not finite" + when;
+std::optional<std::string> StateNotFinite(const Program& program, Executor& executor) {
+  for (const NamedView& named : program.state) {
+    const Dtype dtype = program.views[named.view].dtype;
+    const bool floating = dtype == Dtype::kF32 || dtype == Dtype::kF64 || IsHalf(dtype);
+    if (floating && named.name.find('.') != std::string::npos &&
+        HasNotFinite(executor, named.view)) {
+      return "optimizer state " + named.name + " is not finite";
     }
   }
-  if (auto name = GradientNotFinite(program, executor, workload)) {
-    return "gradient of " + WithLayer(*name, workload) + " is not finite" + when;
+  return std::nullopt;
+}
+
+std::string DescribeNotFinite(const Program& program, Executor& executor,
+                              const Workload& workload, int64_t step) {
+  const std::string when = " is not finite in step " + std::to_string(step);
+  const std::vector<ParameterEntry> table = WholeTable(workload);
+  for (const NamedView& named : program.parameters) {
+    if (!HasNotFinite(executor, named.view)) continue;
+    for (const ParameterEntry& entry : table) {
+      if (entry.name == named.name) return "weight " + Describe(entry) + when;
+    }
   }
-  return "the loss is not finite" + when + ", though weights and gradients are";
+  if (const auto* entry = GradientNotFinite(table, executor, workload.lora.rank > 0)) {
+    return "gradient of " + Describe(*entry) + when;
+  }
+  return "the loss" + when + ", though weights and gradients are";
 }
 
 }  // namespace hbmtune::step

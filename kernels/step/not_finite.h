@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -19,5 +20,8 @@ class NotFinite : public std::runtime_error {
 // loss. For after a step, on host.
 std::string DescribeNotFinite(const Program& program, Executor& executor,
                               const Workload& workload, int64_t step);
+
+// Names the first tensor of the optimizer's state that is not finite; nothing if all are.
+std::optional<std::string> StateNotFinite(const Program& program, Executor& executor);
 
 }  // namespace hbmtune::step

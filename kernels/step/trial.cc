@@ -3,10 +3,13 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <new>
 #include <vector>
 
+#include "kernels/comm/gloo_communicator.h"
 #include "kernels/core/error.h"
 #include "kernels/device/host/host_device.h"
 #include "kernels/step/executor.h"
@@ -41,7 +44,8 @@ class Trial {
       : request_(request), events_(events), measurement_(measurement) {}
 
   void Run() {
-    if (request_.threads > 0) omp_set_num_threads(static_cast<int>(request_.threads));
+    SetThreads();
+    CheckRequest();
     lowering::FusedOptions options;
     options.optimizer = request_.optimizer;
     options.rank = request_.rank;
@@ -50,6 +54,8 @@ class Trial {
     device::HostDeviceOptions device_options;
     device_options.memory_bytes = request_.memory_bytes;
     device_options.copy_bytes_per_second = request_.copy_bytes_per_second;
+    if (request_.workload.world_size > 1) MeetRanks();
+    device_options.communicator = communicator_.get();
     device::HostDevice device(device_options);
     if (events_.on_started) events_.on_started(request_.memory_bytes);
     Executor executor(program, device,
@@ -66,17 +72,61 @@ class Trial {
   }
 
  private:
+  std::shared_ptr<DataSource> MakeData() const {
+    const Workload& workload = request_.workload;
+    if (workload.sequences.layout == SequenceLayout::kPadded) {
+      return PaddedTokens(workload.sequences, request_.seed, request_.rank,
+                          workload.model.vocab);
+    }
+    return SyntheticTokens(request_.seed, request_.rank, workload.model.vocab);
+  }
+
+  // Ranks share the cores; more threads than cores would spin against each other.
+  void SetThreads() const {
+    const auto ranks = static_cast<int>(std::max<int64_t>(request_.workload.world_size, 1));
+    const int threads = request_.threads > 0 ? static_cast<int>(request_.threads)
+                                             : std::max(1, omp_get_num_procs() / ranks);
+    omp_set_num_threads(threads);
+  }
+
+  void CheckRequest() const {
+    if (request_.memory_bytes <= 0) {
+      throw std::invalid_argument("memory budget of the host device must be over 0, got " +
+                                  std::to_string(request_.memory_bytes));
+    }
+    if (request_.workload.world_size > 1 && request_.rendezvous_path.empty()) {
+      throw std::invalid_argument("ranks of a world of " +
+                                  std::to_string(request_.workload.world_size) +
+                                  " need a rendezvous path");
+    }
+  }
+
+  void MeetRanks() {
+    comm::GlooOptions options;
+    options.rank = static_cast<int>(request_.rank);
+    options.size = static_cast<int>(request_.workload.world_size);
+    options.rendezvous_path = request_.rendezvous_path;
+    options.timeout = std::chrono::seconds(60);  // a rank may start late, and compile products
+    communicator_ = std::make_unique<comm::GlooCommunicator>(options);
+  }
+
+  // A rank without a sign of life for 20 steps, and at least 10 s, is given up.
+  void SetPatience() {
+    if (communicator_ == nullptr || seconds_.empty()) return;
+    const double patience = std::max(10.0, 20 * measurement_.step_seconds);
+    communicator_->set_timeout(
+        std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)));
+  }
+
   void RunSteps(const Program& program, Executor& executor) {
     auto data = request_.data;
-    if (data == nullptr) {
-      data = SyntheticTokens(request_.seed, request_.rank, request_.workload.model.vocab);
-    }
+    if (data == nullptr) data = MakeData();
     executor.set_cancel(events_.cancel);
     executor.set_feed([&](int64_t* ids, int64_t* labels, int64_t rows, int64_t tokens) {
       data->Fill(ids, labels, rows, tokens);
     });
     executor.RunSetup();
-    InitialiseWeights(executor, program, request_.workload, request_.seed);
+    InitialiseWeights(executor, program, request_.workload, request_.seed, request_.rank);
     const int64_t warmup = std::max<int64_t>(request_.warmup_steps, 1);
     double spent = 0;
     for (int64_t i = 0; !Enough(i - warmup, spent); ++i) {
@@ -85,7 +135,9 @@ class Trial {
       spent += seconds;
       seconds_.push_back(seconds);
       NoteSpeed();
+      SetPatience();
     }
+    if (auto sentence = StateNotFinite(program, executor)) throw NotFinite(*sentence);
   }
 
   bool Enough(int64_t timed, double spent) const {
@@ -155,6 +207,7 @@ class Trial {
   const TrialRequest& request_;
   const TrialEvents& events_;
   Measurement& measurement_;
+  std::unique_ptr<comm::GlooCommunicator> communicator_;
   std::vector<double> seconds_;
 };
 

@@ -60,10 +60,17 @@ void Upload(Executor& executor, const std::vector<float>& values, const TensorAr
   }
 }
 
+// Elements [rank · part, …) only, zeros behind the last.
+void KeepPart(std::vector<float>& values, int64_t part, int64_t rank) {
+  const int64_t begin = std::min<int64_t>(rank * part, static_cast<int64_t>(values.size()));
+  values.erase(values.begin(), values.begin() + begin);
+  values.resize(part);
+}
+
 }  // namespace
 
 void InitialiseWeights(Executor& executor, const Program& program, const Workload& workload,
-                       uint64_t seed) {
+                       uint64_t seed, int64_t rank) {
   std::vector<ParameterEntry> table = ParameterTable(workload.model);
   for (ParameterEntry& entry : LoraTable(workload.model, workload.lora)) {
     table.push_back(std::move(entry));
@@ -75,8 +82,9 @@ void InitialiseWeights(Executor& executor, const Program& program, const Workloa
     const size_t i = index.at(named.name);
     const TensorArg to = executor.Resolve(named.view);
     if (to.data == nullptr) continue;
-    values.resize(to.elements());
+    values.resize(ElementCount(table[i].shape));
     Fill(values, table[i].role, Mix(Mix(seed) + i));
+    if (to.elements() != static_cast<int64_t>(values.size())) KeepPart(values, to.elements(), rank);
     Upload(executor, values, to);
   }
 }

@@ -132,6 +132,7 @@ TEST(Trial, RefusesBadInputWithASentence) {
       {"excludes", [](auto& r) { r.config.checkpoint = {.every = 1, .attention = 1}; }},
       {"hf-sdpa", [](auto& r) { r.workload.framework = Framework::kHfSdpa; }},
       {"loss_chunk_tokens", [](auto& r) { r.config.loss_chunk_tokens = -1; }},
+      {"promotion", [](auto& r) { r.config.promotion.grad_norm_threshold = 1e-4; }},
       {"memory budget", [](auto& r) { r.memory_bytes = 0; }},
       {"targets", [](auto& r) { r.workload.lora = {.rank = 2, .targets = "everything"}; }},
   };
@@ -142,6 +143,22 @@ TEST(Trial, RefusesBadInputWithASentence) {
     EXPECT_EQ(m.outcome, Outcome::kInvalid) << bad.sentence;
     EXPECT_THAT(m.message, HasSubstr(bad.sentence));
   }
+}
+
+TEST(Trial, PaddedRowsAreCountedOnlyWhereTheyHaveTokens) {
+  auto data = step::PaddedTokens({SequenceLayout::kPadded, 4, 0.5}, 1, 0, 64);
+  int64_t real = 0;
+  std::vector<int64_t> ids(100 * 32), labels(100 * 32);
+  data->Fill(ids.data(), labels.data(), 100, 32);
+  EXPECT_NE(labels[31], -100);  // the first row is full
+  for (int64_t row = 0; row < 100; ++row) {
+    EXPECT_NE(labels[row * 32 + 3], -100);
+    for (int64_t i = 0; i < 32; ++i) real += labels[row * 32 + i] != -100;
+  }
+  EXPECT_NEAR(static_cast<double>(real) / 100, 16, 2.5);
+  step::TrialRequest request = Request();
+  request.workload.sequences.layout = SequenceLayout::kPadded;
+  EXPECT_EQ(step::RunTrial(request).outcome, Outcome::kOk);
 }
 
 TEST(Trial, ChunkedLossIsTheUnchunkedLoss) {

@@ -1,0 +1,297 @@
+// Ranks as processes: whatever the stage and the buckets, the same numbers to the bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "kernels/comm/gloo_communicator.h"
+#include "kernels/core/error.h"
+#include "kernels/model/parameters.h"
+#include "kernels/step/trial.h"
+#include "kernels/step/weights.h"
+#include "tests/kernels/lowering/small_models.h"
+#include "tests/kernels/lowering/step_run.h"
+#include "tests/support/temp_dir.h"
+
+namespace hbmtune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Job {
+  Workload workload;
+  TrainConfig config;
+  lowering::FusedOptions options;
+  int64_t data_of_ranks = 1;  // micro-batches come from so many ranks' data in turn
+};
+
+class DataOfRanks final : public step::DataSource {
+ public:
+  explicit DataOfRanks(const Job& job) {
+    for (int64_t r = 0; r < job.data_of_ranks; ++r) {
+      sources_.push_back(step::SyntheticTokens(1, r, job.workload.model.vocab));
+    }
+  }
+  void Fill(int64_t* ids, int64_t* labels, int64_t rows, int64_t tokens) override {
+    sources_[next_++ % sources_.size()]->Fill(ids, labels, rows, tokens);
+  }
+
+ private:
+  std::vector<std::unique_ptr<step::DataSource>> sources_;
+  size_t next_ = 0;
+};
+
+Job MakeJob(const std::string& model, int64_t ranks, int64_t grad_accum = 1) {
+  Job job;
+  job.workload = SmallWorkload(model);
+  job.workload.model.layers = 3;
+  job.workload.world_size = ranks;
+  job.config.micro_batch = 2;
+  job.config.grad_accum = grad_accum;
+  job.config.zero.param_persistence_threshold = 100;
+  return job;
+}
+
+// One rank: trains and writes what it has to `path`.
+void RunRank(const Job& job, int rank, const std::string& folder) {
+  omp_set_num_threads(1);
+  const int size = static_cast<int>(job.workload.world_size);
+  std::unique_ptr<comm::GlooCommunicator> communicator;
+  if (size > 1) {
+    communicator = std::make_unique<comm::GlooCommunicator>(comm::GlooOptions{
+        rank, size, folder + "/meet", std::chrono::milliseconds(30'000)});
+  }
+  lowering::FusedOptions options = job.options;
+  options.rank = rank;
+  StepRun run(lowering::LowerFused(job.workload, job.config, options), true,
+              {.memory_bytes = 64 << 20, .communicator = communicator.get()});
+  run.Start(job.workload, 1, rank);
+  if (job.data_of_ranks > 1) run.set_data(std::make_unique<DataOfRanks>(job));
+  std::ofstream out(folder + "/" + std::to_string(rank), std::ios::binary);
+  for (int i = 0; i < 3; ++i) {
+    const double loss = run.Step();
+    out.write(reinterpret_cast<const char*>(&loss), sizeof loss);
+    if (i > 0 || !options.keep_gradients) continue;
+    for (const NamedView& named : run.program().parameters) {
+      for (double x : run.Values(named.name + ".grad")) {
+        out.write(reinterpret_cast<const char*>(&x), sizeof x);
+      }
+    }
+  }
+  const auto bits = run.Bits();
+  for (const NamedView& named : run.program().parameters) out << bits.at(named.name);
+}
+
+// Runs every rank in a process of its own; the bytes that each wrote.
+std::vector<std::string> RunRanks(const Job& job) {
+  TempDir dir;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < job.workload.world_size; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      try {
+        RunRank(job, rank, dir.path());
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+        std::_Exit(1);
+      }
+      std::_Exit(0);
+    }
+    children.push_back(pid);
+  }
+  std::vector<std::string> written;
+  for (size_t rank = 0; rank < children.size(); ++rank) {
+    int status = 0;
+    waitpid(children[rank], &status, 0);
+    EXPECT_EQ(status, 0) << "rank " << rank;
+    std::ifstream file(dir.path() + "/" + std::to_string(rank), std::ios::binary);
+    written.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return written;
+}
+
+std::vector<double> Doubles(const std::string& bytes, size_t count) {
+  std::vector<double> values(count);
+  std::memcpy(values.data(), bytes.data(), count * sizeof(double));
+  return values;
+}
+
+constexpr size_t kLossBytes = 3 * sizeof(double);
+
+// Losses of all steps, and the weights after them where the rank holds them whole.
+void ExpectSame(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                const std::string& what) {
+  EXPECT_EQ(Doubles(a[0], 3), Doubles(b[0], 3)) << what;
+  for (size_t rank = 0; rank < a.size(); ++rank) {
+    EXPECT_EQ(a[rank].substr(0, kLossBytes), a[0].substr(0, kLossBytes)) << what;
+    if (a[rank].size() != b[rank].size()) continue;
+    EXPECT_TRUE(a[rank] == b[rank]) << what << rank;
+  }
+}
+
+struct Buckets {
+  int64_t elements;
+  bool overlap, reduce_scatter, contiguous;
+};
+
+class Ranks : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(Ranks, AnyStageAndBucketIsBitwiseTheSame) {
+  const Buckets ways[] = {{1, false, true, true}, {1500, true, false, false},
+                          {1'000'000, true, true, true}};
+  for (const char* model : {"llama", "falcon", "llama_lora"}) {
+    Job job = MakeJob(model, GetParam());
+    const auto whole = RunRanks(job);
+    for (int64_t stage : {0, 1, 2, 3}) {
+      for (const Buckets& way : ways) {
+        if (model != std::string("llama") && way.elements != 1500) continue;
+        job.config.zero.stage = stage;
+        job.config.zero.reduce_bucket_size = way.elements;
+        job.config.zero.allgather_bucket_size = way.elements;
+        job.config.zero.overlap_comm = way.overlap;
+        job.config.zero.reduce_scatter = way.reduce_scatter;
+        job.config.zero.contiguous_gradients = way.contiguous;
+        ExpectSame(whole, RunRanks(job),
+                   std::string(model) + " stage " + std::to_string(stage) + " bucket " +
+                       std::to_string(way.elements) + " ");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, ::testing::Values(2, 4));
+
+TEST(RanksTogether, GradientsAreThoseOfOneRankWithAllTheData) {
+  for (int64_t ranks : {2, 4}) {
+    Job job = MakeJob("llama", ranks);
+    job.options.keep_gradients = true;
+    const auto parallel = RunRanks(job);
+    // One rank reads the micro-batches of all, one after the other.
+    Job alone = MakeJob("llama", 1, ranks);
+    alone.options.keep_gradients = true;
+    alone.data_of_ranks = ranks;
+    const auto single = RunRanks(alone);
+    const size_t count = 1 + static_cast<size_t>(ParameterCount(job.workload.model));
+    const auto a = Doubles(parallel[0], count), b = Doubles(single[0], count);
+    EXPECT_NEAR(a[0], b[0], 1e-5 * b[0]);
+    EXPECT_LT(RelativeError({a.begin() + 1, a.end()}, {b.begin() + 1, b.end()}), 1e-5);
+  }
+}
+
+// Bytes of one owner when the optimizer begins its work in a steady step of rank 0.
+int64_t BytesAtUpdate(int64_t stage, Category category) {
+  Job job = MakeJob("llama", 4);
+  job.config.zero.stage = stage;
+  const Program program = lowering::LowerFused(job.workload, job.config);
+  std::map<StorageId, int64_t> live;
+  for (size_t i = 0; i < program.code.size(); ++i) {
+    const auto* phase = std::get_if<Phase>(&program.code[i]);
+    if (i > program.steady_step && phase != nullptr && phase->kind == PhaseKind::kClip) break;
+    if (const auto* a = std::get_if<Allocate>(&program.code[i])) {
+      live[a->storage] = a->category == category ? a->bytes : 0;
+    } else if (const auto* f = std::get_if<Free>(&program.code[i])) {
+      live[f->storage] = 0;
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [storage, size] : live) bytes += size;
+  return bytes;
+}
+
+TEST(RanksTogether, StagesCutOptimizerGradientsAndWeights) {
+  // Four ranks; parts are padded to 256 elements, and small weights stay whole.
+  EXPECT_LT(BytesAtUpdate(1, Category::kOptimizer), BytesAtUpdate(0, Category::kOptimizer) / 2);
+  EXPECT_LT(BytesAtUpdate(1, Category::kGradients), BytesAtUpdate(0, Category::kGradients) / 2);
+  EXPECT_EQ(BytesAtUpdate(2, Category::kWeights), BytesAtUpdate(0, Category::kWeights));
+  EXPECT_LT(BytesAtUpdate(3, Category::kWeights), BytesAtUpdate(0, Category::kWeights) / 2);
+}
+
+TEST(RanksTogether, WithCheckpointingOffloadAndMasters) {
+  Job job = MakeJob("llama", 2, 2);
+  job.config.param_dtype = job.config.compute_dtype = Dtype::kBf16;
+  job.config.master_weights = true;
+  job.config.zero.stage = 2;
+  const auto plain = RunRanks(job);
+  for (int64_t stage : {2, 3}) {
+    job.config.zero.stage = stage;
+    job.config.checkpoint.every = 2;
+    for (OptimizerOffload offload :
+         {OptimizerOffload::kNone, OptimizerOffload::kStream, OptimizerOffload::kCpuAdam}) {
+      job.config.offload.optimizer = offload;
+      ExpectSame(plain, RunRanks(job), "stage " + std::to_string(stage) + " ");
+    }
+  }
+}
+
+TEST(RanksTogether, EightBitAdamwIsTheSameInEveryStage) {
+  Job job = MakeJob("llama", 2);
+  job.workload.optimizer = Optimizer::kAdamw8bit;
+  const auto whole = RunRanks(job);
+  for (int64_t stage : {1, 2, 3}) {
+    job.config.zero.stage = stage;
+    ExpectSame(whole, RunRanks(job), "stage " + std::to_string(stage) + " ");
+  }
+}
+
+// --- whole trials -----------------------------------------------------------------------------
+
+step::TrialRequest TrialOf(const Job& job, int rank, const std::string& folder) {
+  step::TrialRequest request;
+  request.workload = job.workload;
+  request.config = job.config;
+  request.memory_bytes = 64 << 20;
+  request.rank = rank;
+  request.rendezvous_path = folder + "/meet";
+  request.min_steps = request.max_steps = 3;
+  return request;
+}
+
+TEST(RanksTogether, EveryTrialNamesTheRankThatDied) {
+  TempDir dir;
+  const Job job = MakeJob("llama", 3);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      step::TrialRequest request = TrialOf(job, rank, dir.path());
+      request.min_steps = request.max_steps = 1'000'000;
+      step::TrialEvents events;
+      events.on_step = [&](const step::StepReport& report) {
+        if (rank == 1 && report.index == 2) std::_Exit(0);
+      };
+      const Measurement m = step::RunTrial(request, events);
+      const bool named = m.message == "rank 1 has ended before its time";
+      if (!named) std::fprintf(stderr, "rank %d: %s\n", rank, m.message.c_str());
+      std::_Exit(named && m.outcome == Outcome::kDeviceLost ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (pid_t pid : children) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(RanksTogether, BadWorldsAreRefused) {
+  Job job = MakeJob("llama", 2);
+  auto message = [&] { return step::RunTrial(TrialOf(job, 0, "/nonexistent")).message; };
+  job.config.zero.reduce_bucket_size = 0;
+  EXPECT_THAT(message(), HasSubstr("zero.reduce_bucket_size must be at least 1, got 0"));
+  job = MakeJob("llama", 2);
+  job.config.zero.stage = 4;
+  EXPECT_THAT(message(), HasSubstr("zero.stage must be 0, 1, 2 or 3, got 4"));
+  job = MakeJob("llama", 3);
+  job.workload.global_batch = 16;
+  EXPECT_THAT(message(), HasSubstr("world_size 3 does not divide global_batch 16"));
+  job = MakeJob("llama", 2);
+  EXPECT_THAT(message(), HasSubstr("ranks cannot meet in /nonexistent/meet"));
+}
+
+}  // namespace
+}  // namespace hbmtune::testing
