@@ -1,5 +1,5 @@
 // The fused training step of one Llama shape, and the step's own matrix products run bare through
-// oneDNN, as one line of JSON. compare_step.sh runs it beside the PyTorch peer.
+// oneDNN, as one line of JSON. compare_step.py runs it beside the PyTorch peer.
 
 #include <omp.h>
 

@@ -87,7 +87,8 @@ Tensor MlpBlock(Context& context, const std::string& prefix, Tensor x) {
   if (gpt2) {
     auto inner = LinearGroup(context, normed[1], FindAll(context, prefix, {".mlp.c_fc"}));
     normed[1] = {};
-    branch = GeluDown(context, std::move(inner[0]), FindLinear(context, prefix + ".mlp.c_proj"), true);
+    branch = GeluDown(context, std::move(inner[0]), FindLinear(context, prefix + ".mlp.c_proj"),
+                      true);
   } else {
     auto inner = LinearGroup(context, normed[1],
                              FindAll(context, prefix, {".mlp.gate_proj", ".mlp.up_proj"}));

@@ -15,6 +15,7 @@ Targets MakeTargets(Context& context, const Tensor& labels);
 // loss (=, or += after the first micro-batch) mean cross-entropy of head(x) / accumulation. The
 // logits exist for `loss_chunk_tokens` rows at a time, and become their own gradient at once; what
 // the node keeps is the gradient of x alone. Returns the root of the backward pass.
-Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets targets, const Tensor& loss, bool first_micro_batch);
+Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets targets,
+                const Tensor& loss, bool first_micro_batch);
 
 }  // namespace hbmtune::lowering
