@@ -1,9 +1,9 @@
 #pragma once
 
+#include <absl/status/status.h>
+
 #include <sstream>
 #include <string>
-
-#include "absl/status/status.h"
 
 namespace hbmtune::tuner {
 

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/visit.h"
 #include "kernels/core/workload.h"

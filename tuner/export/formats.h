@@ -1,8 +1,9 @@
 #pragma once
 
+#include <absl/status/status.h>
+
 #include <string>
 
-#include "absl/status/status.h"
 #include "kernels/core/json.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <absl/status/statusor.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/visit.h"

@@ -14,6 +14,7 @@ namespace {
 // arms to no better than this, and the first few are tried in any case. A modelled trial repeats
 // the estimate, so only those that make up the answer are run.
 constexpr double kHopefulShare = 0.85;
+constexpr double kResolution = 0.02;
 constexpr size_t kFirstArms = 3;
 constexpr size_t kModelledArms = 6;
 // Arms tried although no estimate says that they fit.
@@ -91,7 +92,7 @@ class BracketDesigner : public Designer {
     View view = Digest(space_, history, options_);
     if (arms_.empty() || view.memory_scale != memory_scale_) {
       memory_scale_ = view.memory_scale;
-      arms_ = Screen(space_, estimates_, memory_scale_);
+      arms_ = Screen(space_, estimates_, memory_scale_, options_.modelled ? 0 : kResolution);
     }
     for (auto step : {&BracketDesigner::ProbeArms, &BracketDesigner::Refine,
                       &BracketDesigner::FindLimit}) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <absl/status/statusor.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "tuner/search/history.h"
 #include "tuner/space/space.h"
 

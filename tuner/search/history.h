@@ -1,10 +1,11 @@
 #pragma once
 
+#include <absl/status/statusor.h>
+
 #include <functional>
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kernels/core/json.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"

@@ -104,12 +104,21 @@ Arm Sketch(const Space& space, const TrainConfig& setting, EstimateCache& estima
   return arm;
 }
 
-bool MorePromising(const Arm& a, const Arm& b) {
-  if ((a.guess > 0) != (b.guess > 0)) return a.guess > 0;
-  if (a.guess > 0) return a.tokens_per_second > b.tokens_per_second;
-  if (a.estimated != b.estimated) return a.estimated;
-  return a.least_bytes < b.least_bytes;
-}
+struct MorePromising {
+  double resolution_ratio;
+
+  // In steps of the resolution.
+  double Speed(const Arm& arm) const {
+    if (resolution_ratio <= 0) return arm.tokens_per_second;
+    return std::floor(std::log(arm.tokens_per_second) / std::log1p(resolution_ratio));
+  }
+  bool operator()(const Arm& a, const Arm& b) const {
+    if ((a.guess > 0) != (b.guess > 0)) return a.guess > 0;
+    if (a.guess > 0) return Speed(a) > Speed(b);
+    if (a.estimated != b.estimated) return a.estimated;
+    return a.least_bytes < b.least_bytes;
+  }
+};
 
 // Fitting arms by speed, the others below them by the memory that they need.
 double Score(const Arm& arm) {
@@ -130,7 +139,8 @@ void Explore(const std::vector<TrainConfig>& settings,
   climber.ClimbFrom(settings.size() - 1);
 }
 
-std::vector<Arm> Screen(const Space& space, EstimateCache& estimates, double memory_scale) {
+std::vector<Arm> Screen(const Space& space, EstimateCache& estimates, double memory_scale,
+                        double resolution_ratio) {
   std::vector<Arm> arms;
   const std::vector<TrainConfig> settings = space.Settings();
   if (!estimates.available()) {
@@ -147,14 +157,15 @@ std::vector<Arm> Screen(const Space& space, EstimateCache& estimates, double mem
   for (std::optional<Arm>& sketch : sketches) {
     if (sketch) arms.push_back(*std::move(sketch));
   }
-  std::stable_sort(arms.begin(), arms.end(), MorePromising);
+  // Settings() goes from plain to elaborate, which a stable sort keeps among equals.
+  std::stable_sort(arms.begin(), arms.end(), MorePromising{resolution_ratio});
   size_t leaders = std::min(kLeaders, arms.size());
   for (size_t i = 0; i < leaders; ++i) {
     if (arms[i].guess == 0) continue;
     arms[i] = MakeArm(space, arms[i].setting, estimates, memory_scale, arms[i].guess);
   }
   std::stable_sort(arms.begin(), arms.begin() + static_cast<std::ptrdiff_t>(leaders),
-                   MorePromising);
+                   MorePromising{resolution_ratio});
   return arms;
 }
 

@@ -16,7 +16,9 @@ void Explore(const std::vector<TrainConfig>& settings,
 
 // The space's settings as arms, most promising first. Two estimates a setting say what its limit
 // and its speed there ought to be (memory is linear in the micro-batch, time per token in its
-// inverse); the leaders are then estimated at their limits.
-std::vector<Arm> Screen(const Space& space, EstimateCache& estimates, double memory_scale);
+// inverse); the leaders are then estimated at their limits. Arms whose speeds differ by less than
+// `resolution_ratio` are taken for equally fast: the plainer comes first.
+std::vector<Arm> Screen(const Space& space, EstimateCache& estimates, double memory_scale,
+                        double resolution_ratio = 0);
 
 }  // namespace hbmtune::tuner

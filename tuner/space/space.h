@@ -1,5 +1,8 @@
 #pragma once
 
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/core/json.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
