@@ -82,6 +82,8 @@ class Aten {
   Tensor Transpose(Tensor x, int first, int second);
   Tensor Slice(Tensor x, int dim, int64_t begin, int64_t end);
   Tensor Unsqueeze(Tensor x, int dim);
+  // x[..., [position], ...]: a copy, by a list of one index that stands on the device.
+  Tensor Index(Tensor x, int dim, int64_t position);
   std::array<Tensor, 3> SplitLast3(Tensor x);  // three equal parts of the last dimension
   Tensor Expand(Tensor x, const Dims& shape);
   Tensor Contiguous(Tensor x);
@@ -95,6 +97,7 @@ class Aten {
   Tensor AddScalar(Tensor a, double value);
   Tensor MulScalar(Tensor a, double value);
   Tensor DivScalar(Tensor a, double value);
+  Tensor DivInPlace(Tensor a, double value);
   Tensor Neg(Tensor a);
   Tensor Pow(Tensor a, double exponent);
   Tensor Rsqrt(Tensor a);
@@ -119,12 +122,15 @@ class Aten {
   // addmm(bias, x, weight) with weight [in, out], for [N, in] (GPT-2's Conv1D).
   Tensor Addmm(Tensor bias, Tensor x, Tensor weight);
   Tensor AutocastAddmm(const Tensor& bias, Tensor x, const Tensor& weight);
+  Tensor MatmulFolded(Tensor x, Tensor weight_t);  // [B, S, K] × [K, N]
+  // With a head axis of 1 in `b` repeated.
   Tensor Matmul(Tensor a, Tensor b);  // [B, H, M, K] × [B, H, K, N]
 
   struct Attention {
     double scale = 1;
     double dropout = 0;
     bool causal = true;
+    bool masked = false;  // by a mask that says the same: then never the flash kernel
   };
   // scaled_dot_product_attention of [B, H, S, D], K and V with their own heads; the flash kernel
   // for 16 bit, the memory-efficient one for fp32, as PyTorch chooses without a mask.
@@ -173,6 +179,7 @@ class Aten {
   Tensor CastForProduct(const Tensor& tensor);
   Tensor CastToFp32(Tensor tensor);
   Tensor SumTo(const Tensor& x, const Dims& shape);
+  void IndexPutScratch();
   void ColumnSumScratch(const Tensor& x, const Dims& shape);
   Tensor ReshapeNoGrad(const Tensor& x, const Dims& shape);
   // A product a·b [+ bias] into `out`, with its BLAS workspace.
@@ -189,6 +196,7 @@ class Aten {
   struct AttentionState {
     Tensor out, lse, random, unused;
   };
+  Tensor MaskBias(const Tensor& q);
   AttentionState FlashState(const Tensor& q, const Attention& attention);
   AttentionState EfficientState(const Tensor& q, const Attention& attention, const Node& node);
   void RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -65,10 +65,12 @@ Tensor Aten::Sdpa(Tensor query, Tensor key, Tensor value, const Attention& atten
   Tensor v = CastForProduct(value);
   Tensor k = CastForProduct(key);
   Tensor q = CastForProduct(query);
-  const bool flash = IsHalf(q.dtype());
+  const bool flash = IsHalf(q.dtype()) && !attention.masked;
+  Tensor bias = attention.masked ? MaskBias(q) : Tensor{};
   Node node = Record(flash ? "ScaledDotProductFlashAttentionBackward0"
                            : "ScaledDotProductEfficientAttentionBackward0",
                      {&q, &k, &v});
+  Save(node, bias);
   Save(node, k);
   Save(node, q);
   Save(node, v);
@@ -84,10 +86,26 @@ Tensor Aten::Sdpa(Tensor query, Tensor key, Tensor value, const Attention& atten
   state.lse = {};
   state.random = {};
   state.unused = {};
+  bias = {};
   q = {};
   k = {};
   v = {};
   return std::move(state.out);
+}
+
+// attention.cpp, convert_boolean_attn_mask and pad_bias: flags become a bias of the query's dtype
+// for every sequence, its rows in memory a multiple of 8 apart.
+Tensor Aten::MaskBias(const Tensor& q) {
+  const int64_t batch = q.shape()[0], rows = q.shape()[2];
+  Tensor lowest = Scratch(q.dtype(), {});
+  Tensor zero = Scratch(q.dtype(), {});
+  Tensor bias = Scratch(q.dtype(), {batch, 1, rows, rows});
+  zero = {};
+  lowest = {};
+  if (rows % 8 == 0) return bias;
+  Tensor padded = Scratch(q.dtype(), {batch, 1, rows, RoundUp(rows, 8)});
+  bias = {};
+  return padded;
 }
 
 // flash_api.cpp: the result in the kernel's layout, log-sum-exp, random state (with dropout made
@@ -146,13 +164,13 @@ void Aten::RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,
 // dq, dk, dv as views of [B, S, H, D] tensors from the tiled kernel; `delta` is [B, H, S].
 Aten::Tensors Aten::RunAttentionBackward(Backward& g, const Attention& attention,
                                          const Tensors& gradients, const Tensor& delta) {
-  const Tensor& q = g.saved[1];
+  const Tensor& q = g.saved[2];
   const Dims rows{q.shape()[0], q.shape()[1], q.shape()[2]};
-  const Tensor& lse = g.saved[3];
-  Tensors in{Swapped(tape_, g.grads[0]), Swapped(tape_, q), Swapped(tape_, g.saved[0]),
-             Swapped(tape_, g.saved[2]), Swapped(tape_, g.saved[4]),
+  const Tensor& lse = g.saved[4];
+  Tensors in{Swapped(tape_, g.grads[0]), Swapped(tape_, q), Swapped(tape_, g.saved[1]),
+             Swapped(tape_, g.saved[3]), Swapped(tape_, g.saved[5]),
              tape_.ViewOf(lse, rows, lse.strides())};
-  if (attention.dropout > 0) in.push_back(g.saved[g.saved[5] ? 5 : 6]);
+  if (attention.dropout > 0) in.push_back(g.saved[g.saved[6] ? 6 : 7]);
   Tensors out{gradients[0], gradients[1], gradients[2], delta};
   tape_.Run(ops::kAttentionTiledBackward, in, out, AttentionAttrsOf(attention));
   Tensors views;
@@ -190,7 +208,7 @@ void DropUnneeded(const Aten::Backward& g, Aten::Tensors& gradients, Aten::Tenso
 // flash_api.cpp, mha_bwd: an fp32 accumulator of dq, the row sums, and K and V gradients of every
 // query head where heads share them.
 Aten::Tensors Aten::FlashBackward(Backward& g, const Attention& attention) {
-  const Tensor &k = g.saved[0], &q = g.saved[1];
+  const Tensor &k = g.saved[1], &q = g.saved[2];
   const int64_t batch = q.shape()[0], heads = q.shape()[1], rows = RoundUp(q.shape()[2], 128);
   const int64_t depth = RoundUp(q.shape()[3], 32);
   Tensors gradients{New(q.dtype(), KernelShape(q)), New(q.dtype(), KernelShape(k)),
@@ -216,7 +234,7 @@ Aten::Tensors Aten::FlashBackward(Backward& g, const Attention& attention) {
 
 // attention_backward.cu, _efficient_attention_backward.
 Aten::Tensors Aten::EfficientBackward(Backward& g, const Attention& attention) {
-  const Tensor &k = g.saved[0], &q = g.saved[1];
+  const Tensor &k = g.saved[1], &q = g.saved[2];
   const int64_t batch = q.shape()[0], heads = q.shape()[1], rows = q.shape()[2];
   Tensors gradients{New(q.dtype(), KernelShape(q)), New(q.dtype(), KernelShape(k)),
                     New(q.dtype(), KernelShape(k))};
@@ -226,8 +244,11 @@ Aten::Tensors Aten::EfficientBackward(Backward& g, const Attention& attention) {
     wide_k = Scratch(q.dtype(), wide);
     wide_v = Scratch(q.dtype(), wide);
   }
-  Tensor product = Scratch(q.dtype(), KernelShape(q));
-  Tensor sums = Scratch(Dtype::kF32, {batch, rows, heads});
+  Tensor product, sums;
+  if (!IsHalf(q.dtype())) {
+    product = Scratch(q.dtype(), KernelShape(q));
+    sums = Scratch(Dtype::kF32, {batch, rows, heads});
+  }
   Tensor delta = New(Dtype::kF32, {batch, heads, rows});
   sums = {};
   product = {};

@@ -107,6 +107,17 @@ Tensor Aten::MulScalar(Tensor a, double value) {
 
 Tensor Aten::DivScalar(Tensor a, double value) { return MulScalar(std::move(a), 1 / value); }
 
+Tensor Aten::DivInPlace(Tensor a, double value) {
+  Node node = Record("DivBackward0", {&a});
+  Tensor out = tape_.Detach(a);
+  tape_.Run(ops::kAtenMulScalar, {a}, {out}, Attrs::Of(AtenPointwiseAttrs{1 / value}));
+  Finish(std::move(node), {&a}, out, [this, value](Backward& g) {
+    return Tensors{Pointwise(ops::kAtenMulScalar, g.grads[0], {}, g.grads[0].dtype(), 1 / value)};
+  });
+  a = {};
+  return out;
+}
+
 Tensor Aten::Neg(Tensor a) {
   Node node = Record("NegBackward0", {&a});
   Tensor out = Pointwise(ops::kAtenNeg, a, {}, a.dtype());

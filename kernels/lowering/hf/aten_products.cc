@@ -135,6 +135,21 @@ Tensor Aten::Linear(Tensor x, const Tensor& weight, const Tensor& bias) {
   return out;
 }
 
+Tensor Aten::MatmulFolded(Tensor x, Tensor weight_t) {
+  Tensor weight = CastForProduct(weight_t);
+  Tensor input = CastForProduct(x);
+  Dims shape = input.shape();
+  const int64_t in = shape.back(), rows = input.elements() / in;
+  shape[shape.rank() - 1] = weight.shape()[1];
+  Tensor flat = Reshape(input, {rows, in});
+  Tensor out = UnsafeView(Mm(std::move(flat), weight), shape);
+  input = {};
+  weight = {};
+  x = {};
+  weight_t = {};
+  return out;
+}
+
 Tensor Aten::Bmm(Tensor a, Tensor b) {
   Node node = Record("BmmBackward0", {&a, &b});
   Save(node, node.needs(0) ? b : Tensor{});
@@ -169,7 +184,8 @@ Tensor Aten::Matmul(Tensor a, Tensor b) {
   const Dims from = cast_a.shape(), to = cast_b.shape();
   const int64_t batch = from[0] * from[1];
   Tensor left = Reshape(Expand(cast_a, from), {batch, from[2], from[3]});
-  Tensor right = Reshape(Expand(cast_b, to), {batch, to[2], to[3]});
+  Tensor right =
+      Reshape(Expand(cast_b, {from[0], from[1], to[2], to[3]}), {batch, to[2], to[3]});
   Tensor out = Bmm(left, right);
   right = {};
   left = {};

@@ -187,6 +187,42 @@ Tensor Aten::Slice(Tensor x, int dim, int64_t begin, int64_t end) {
   return out;
 }
 
+Tensor Aten::Index(Tensor x, int dim, int64_t position) {
+  Node node = Record("IndexBackward0", {&x});
+  Tensor list = Scratch(Dtype::kI64, {1});
+  Save(node, list);
+  const Dims shape = With(x.shape(), dim, 1);
+  const int64_t offset = position * x.strides()[dim];
+  Tensor out = New(x.dtype(), shape);
+  tape_.Run(ops::kCopy, {tape_.ViewOf(x, shape, x.strides(), offset)}, {out});
+  Finish(std::move(node), {&x}, out, [this, from = x.shape(), dim, position](Backward& b) {
+    Tensor whole = Full(b.grads[0].dtype(), from, 0);
+    IndexPutScratch();
+    Tensor part = tape_.ViewOf(whole, b.grads[0].shape(), whole.strides(),
+                               position * whole.strides()[dim]);
+    tape_.Run(ops::kCopy, {b.grads[0]}, {part});
+    return Tensors{std::move(whole)};
+  });
+  list = {};
+  x = {};
+  return out;
+}
+
+// _index_put_impl_ with accumulation sorts its (here: one) indices.
+void Aten::IndexPutScratch() {
+  Tensor remainder = Scratch(Dtype::kI64, {1});
+  Tensor linear = Scratch(Dtype::kI64, {1});
+  remainder = {};
+  Tensor sorted = Scratch(Dtype::kI64, {1});
+  Tensor original = Scratch(Dtype::kI64, {1});
+  Tensor range = Scratch(Dtype::kI64, {1});
+  Scratch(Dtype::kU8, {1});
+  range = {};
+  original = {};
+  sorted = {};
+  linear = {};
+}
+
 // The gradients of the parts are put together in one tensor; a missing one counts as zeros.
 std::array<Tensor, 3> Aten::SplitLast3(Tensor x) {
   Node node = Record("SplitBackward0", {&x});

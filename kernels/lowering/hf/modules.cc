@@ -75,6 +75,12 @@ NormModule ModuleBuilder::Norm(const std::string& name, int64_t width, bool bias
 namespace {
 
 Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
+  if (module.falcon) {
+    Tensor transposed = aten.Transpose(module.weight, 0, 1);
+    Tensor out = aten.MatmulFolded(x, std::move(transposed));
+    if (!module.bias) return out;
+    return aten.Add(std::move(out), module.bias);
+  }
   if (!module.conv) return aten.Linear(x, module.weight, module.bias);
   const Dims shape = x.shape();
   Dims result = shape;

@@ -24,6 +24,7 @@ struct LinearModule {
   double lora_scaling = 1;
   double lora_dropout = 0;
   bool conv = false;  // weight is [in, out]
+  bool falcon = false;  // x @ weight.T, written out
 };
 
 struct NormModule {
@@ -79,6 +80,8 @@ Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& 
 Tensor MakePositionIds(Aten& aten, int64_t seq_len);
 void FindPackedSequences(Aten& aten, int64_t batch, int64_t seq_len);
 Tensor MakeEagerMask(Aten& aten, Dtype dtype, int64_t batch, int64_t seq_len);
+// The same mask as flags (Falcon's sdpa, which always has one).
+Tensor MakeCausalFlags(Aten& aten, int64_t batch, int64_t seq_len);
 // cos and sin [1, S, D] of `dtype`.
 std::pair<Tensor, Tensor> MakeRotary(Aten& aten, const Tensor& inv_freq, int64_t seq_len,
                                      Dtype dtype);

@@ -47,7 +47,7 @@ void FindPackedSequences(Aten& aten, int64_t batch, int64_t seq_len) {
   index = {};
 }
 
-Tensor MakeEagerMask(Aten& aten, Dtype dtype, int64_t batch, int64_t seq_len) {
+Tensor MakeCausalFlags(Aten& aten, int64_t batch, int64_t seq_len) {
   Tensor batches = Arange(aten, batch);
   Tensor heads = Arange(aten, 1);
   Tensor queries = ArangePlus(aten, seq_len);
@@ -57,6 +57,11 @@ Tensor MakeEagerMask(Aten& aten, Dtype dtype, int64_t batch, int64_t seq_len) {
   heads = {};
   queries = {};
   keys = {};
+  return allowed;
+}
+
+Tensor MakeEagerMask(Aten& aten, Dtype dtype, int64_t batch, int64_t seq_len) {
+  Tensor allowed = MakeCausalFlags(aten, batch, seq_len);
   Tensor zero = aten.Scratch(dtype, {});
   Tensor lowest = aten.Scratch(dtype, {});
   Tensor mask = aten.New(dtype, {batch, 1, seq_len, seq_len});
