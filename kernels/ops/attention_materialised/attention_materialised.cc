@@ -169,16 +169,15 @@ class BackwardHead {
                           .k = width});
     for (int64_t r = 0; r < rows; ++r) ScoreGradient(h, s + r, dp + r * length);
     const Matrix ds = ScoreRows(args_.out[3], head, s);
-    const double scale = shape_.attrs.scale;
     MultiplyOnThisThread({.a = ds, .b = HeadRows(args_.in[2], b_, kv_head_, 0),
                           .c = HeadRows(args_.out[0], b_, h, s), .m = rows, .n = width,
-                          .k = length, .alpha = scale});
+                          .k = length});
     MultiplyOnThisThread({.a = Transpose(ds), .b = HeadRows(args_.in[1], b_, h, s),
                           .c = {dk_, kDtypeOf<C>, width, 1}, .m = length, .n = width, .k = rows,
-                          .alpha = scale, .beta = 1});
+                          .beta = 1});
   }
 
-  // ds = p · (dp − Σ p·dp), written to dscores in its dtype.
+  // The gradient of q·kᵀ, scale · p · (dp − Σ p·dp), written to dscores in its dtype.
   void ScoreGradient(int64_t h, int64_t s, C* dp) {
     const int64_t length = shape_.length, index = shape_.ScoreIndex(b_, h, s);
     if (mask_) {
@@ -190,6 +189,7 @@ class BackwardHead {
     const C* p = RowOperand<C>(args_.in[4], 0).Read(index, length);
     AddConstant(dp, -DotRow(p, dp, length), length);
     MultiplyRow(dp, p, dp, length);
+    ScaleRow(dp, static_cast<C>(shape_.attrs.scale), dp, length);
     WriteElements(dp, ElementAt(args_.out[3], index), args_.out[3].dtype, length);
   }
 

@@ -15,7 +15,8 @@ extern const OpKind kAttentionMaterialised;
 
 // Gradients overwrite; dq, dk, dv may be views of one buffer.
 //   in   do [B, S, H, D], q, k, v, probabilities, key (with dropout only)
-//   out  dq [as q], dk [as k], dv [as v], dscores [as probabilities] workspace
+//   out  dq [as q], dk [as k], dv [as v], dscores [as probabilities] workspace:
+//        the gradient of q·kᵀ
 // attrs: AttentionAttrs.
 extern const OpKind kAttentionMaterialisedBackward;
 
