@@ -96,8 +96,9 @@ size_t SlotOf(int64_t bytes) {
 }
 
 // "[256:1,512:2,>:4]": the first key fills the slots under it too, ">" those over the last key
-// (until 2.8 or so PyTorch began at the last key's own slot).
-std::vector<int64_t> ParseDivisionList(std::string_view key, std::string_view list) {
+// (and, in PyTorch 2.9, the last key's own).
+std::vector<int64_t> ParseDivisionList(std::string_view key, std::string_view list,
+                                       AllocatorRules rules) {
   if (list.back() != ']') Reject(key, list, "lacks its closing bracket");
   std::vector<int64_t> slots(AllocatorConfig::kDivisionSlots, 0);
   bool first = true;
@@ -108,7 +109,8 @@ std::vector<int64_t> ParseDivisionList(std::string_view key, std::string_view li
     std::string_view size = entry.substr(0, colon);
     int64_t divisions = ParseDivisions(key, entry.substr(colon + 1));
     if (size == ">") {
-      std::fill(slots.begin() + last + (first ? 0 : 1), slots.end(), divisions);
+      bool own_slot = first || rules == AllocatorRules::kTorch2_9;
+      std::fill(slots.begin() + last + (own_slot ? 0 : 1), slots.end(), divisions);
       continue;
     }
     int64_t mebibytes = ParseInteger(key, size);
@@ -141,7 +143,7 @@ void ParseSetting(std::string_view key, std::string_view value, AllocatorConfig&
     config.pinned_max_round_bytes = ParseMebibytes(key, value, 0);
   } else if (key == "roundup_power2_divisions") {
     config.roundup_power2_divisions =
-        value.front() == '[' ? ParseDivisionList(key, value)
+        value.front() == '[' ? ParseDivisionList(key, value, config.rules)
                              : std::vector<int64_t>{ParseDivisions(key, value)};
   } else if (key == "backend" && value != "native") {
     Reject(key, value, "is not modelled; only native is");
@@ -182,8 +184,9 @@ int64_t AllocatorConfig::DivisionsFor(int64_t bytes) const {
   return roundup_power2_divisions[SlotOf(bytes)];
 }
 
-AllocatorConfig AllocatorConfig::Parse(std::string_view text) {
+AllocatorConfig AllocatorConfig::Parse(std::string_view text, AllocatorRules rules) {
   AllocatorConfig config;
+  config.rules = rules;
   std::string compact = WithoutSpaces(text);
   std::vector<std::pair<std::string_view, std::string_view>> settings;
   for (std::string_view setting : SplitSettings(compact)) {

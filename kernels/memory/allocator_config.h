@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -8,6 +9,23 @@
 
 #include "kernels/core/train_config.h"
 #include "kernels/core/visit.h"
+
+namespace hbmtune::memory {
+
+// Whose decisions are followed where releases of PyTorch differ (found by recording them): where
+// ">" of roundup_power2_divisions begins, and which of two equal free blocks is taken.
+enum class AllocatorRules : uint8_t {
+  kTorch2_9,   // at the last key's own slot; the lowest address
+  kTorch2_10,  // above the last key's slot; the lowest address
+  kCurrent,    // from 2.11 on: above the last key's slot; the older segment
+};
+
+}  // namespace hbmtune::memory
+
+template <>
+struct hbmtune::EnumNames<hbmtune::memory::AllocatorRules> {
+  static constexpr std::array<std::string_view, 3> kNames = {"torch-2.9", "torch-2.10", "current"};
+};
 
 namespace hbmtune::memory {
 
@@ -27,6 +45,7 @@ struct AllocatorConfig {
   // Of the device's capacity; 1 for no limit. Garbage collection does nothing without one.
   double per_process_memory_fraction = 1;
   int64_t pinned_max_round_bytes = kUnlimited;  // over it, pinned memory is not rounded up
+  AllocatorRules rules = AllocatorRules::kCurrent;
   // Settings that change no figure of this allocator, as they were given ("backend:native").
   std::string other;
 
@@ -36,9 +55,11 @@ struct AllocatorConfig {
   // Reads PyTorch's syntax: "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:4]".
   // Throws std::invalid_argument with the key, the value and what it may be; also for a key that
   // PyTorch knows but this allocator does not follow.
-  static AllocatorConfig Parse(std::string_view text);
+  static AllocatorConfig Parse(std::string_view text,
+                               AllocatorRules rules = AllocatorRules::kCurrent);
   static AllocatorConfig From(const AllocatorTunables& tunables);
-  // The same syntax, only what differs from the defaults; Parse gives the same config back.
+  // The same syntax, only what differs from the defaults; Parse gives the same config back if it
+  // is told the same rules.
   std::string ToString() const;
 
   friend bool operator==(const AllocatorConfig&, const AllocatorConfig&) = default;
@@ -60,6 +81,7 @@ struct AllocatorConfig {
       self.per_process_memory_fraction);
     v(Field{"pinned_max_round_bytes", "larger pinned allocations are not rounded up"},
       self.pinned_max_round_bytes);
+    v(Field{"rules", "the PyTorch whose decisions are followed"}, self.rules);
     v(Field{"other", "settings without effect on memory"}, self.other);
   }
 };

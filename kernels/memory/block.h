@@ -17,7 +17,7 @@ struct Segment {
   Address address = 0;
   int64_t bytes = 0;
   int64_t page_bytes = 0;  // expandable: the unit of mapping; else 0
-  int64_t serial = 0;      // of its creation: ties between equal free blocks go to the older
+  int64_t serial = 0;      // of its creation; 0 for all where ties go by address alone
   Block* first = nullptr;
   Segment* previous = nullptr;  // the list of all segments of the allocator
   Segment* next = nullptr;

@@ -133,7 +133,7 @@ Segment* CachingAllocator::AddSegment(const Request& request, Address address, i
   segment->address = address;
   segment->bytes = bytes;
   segment->page_bytes = page_bytes;
-  segment->serial = ++segments_made_;
+  segment->serial = config_.rules == AllocatorRules::kCurrent ? ++segments_made_ : 0;
   segment->stream = request.stream;
   segment->pool = request.pool.kind;
   segment->first = NewBlock(segment, address, bytes);

@@ -9,7 +9,7 @@
 namespace hbmtune::memory {
 
 // Free blocks in the order of best fit: by size, then by age of the segment, then by address.
-// (PyTorch before its registration counter took the lowest address of all.)
+// (Older AllocatorRules have no ages: the lowest address of all.)
 //
 // A bin per sixteenth of a power of two and a bitmap of those in use; each bin is an array sorted
 // downwards, so that the block that is taken most often stands at the end. With 10,000 live blocks

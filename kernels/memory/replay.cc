@@ -95,7 +95,12 @@ class EventParser {
 
 Trace Trace::Parse(const nlohmann::json& json) {
   Trace trace;
-  trace.config = AllocatorConfig::Parse(json.value("settings", std::string()));
+  std::string rules = json.value("rules", std::string("current"));
+  auto known_rules = ParseEnum<AllocatorRules>(rules);
+  if (!known_rules) {
+    throw std::invalid_argument("rules: \"" + rules + "\" must be " + ListOf<AllocatorRules>());
+  }
+  trace.config = AllocatorConfig::Parse(json.value("settings", std::string()), *known_rules);
   trace.capacity_bytes = json.value("capacity_bytes", trace.capacity_bytes);
   std::string complete = json.value("events_complete", std::string("at_once"));
   if (complete != "at_once" && complete != "late") {

@@ -15,6 +15,7 @@ namespace hbmtune::memory {
 // A trace is a JSON object (unknown keys are ignored):
 //
 //   {"settings": "max_split_size_mb:128",     PYTORCH_CUDA_ALLOC_CONF; default: none
+//    "rules": "torch-2.9",                    or "torch-2.10" or (default) "current"
 //    "capacity_bytes": 68719476736,           of the device; default: 64 GiB
 //    "events_complete": "at_once" or "late",  of other streams; default: "at_once"
 //    "events": [

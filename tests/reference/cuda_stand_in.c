@@ -18,7 +18,8 @@
 #include <sys/mman.h>
 
 enum { kMultiprocessors = 108, kWarp = 32, kThreadsPerMultiprocessor = 2048 };
-enum { kVersion = 13020, kSmallCopyBytes = 4096, kMaxSegments = 1 << 16, kMaxPinned = 1 << 12 };
+enum { kVersion = CUDART_VERSION };
+enum { kSmallCopyBytes = 4096, kMaxSegments = 1 << 16, kMaxPinned = 1 << 12 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct { char* begin; size_t bytes; } segments[kMaxSegments];
@@ -238,8 +239,11 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus* status,
                                      unsigned long long* id, cudaGraph_t* graph,
                                      const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, size_t* count) {
-  (void)stream, (void)graph, (void)dependencies, (void)edges;
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData** edges,
+#endif
+                                     size_t* count) {
+  (void)stream, (void)graph, (void)dependencies;
   if (status) *status = cudaStreamCaptureStatusNone;
   if (id) *id = 0;
   if (count) *count = 0;

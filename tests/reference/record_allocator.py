@@ -10,6 +10,7 @@ events complete when the device says so, so only traces on one stream are record
 
 import argparse
 import ctypes
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -60,17 +61,34 @@ SETTINGS = [
 
 def stand_in_environment(directory):
     """Compiles both stand-ins and returns the environment that loads them."""
-    import stand_in  # the recorder of models shares it
-    base = stand_in.build(directory)
-    include = next(pathlib.Path(p) / "nvidia/cu13/include" for p in sys.path
-                   if (pathlib.Path(p) / "nvidia/cu13/include").exists())
-    library = pathlib.Path(directory) / "liballocator_stand_in.so"
-    # PyTorch opens NVML by this name.
-    subprocess.run(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wall", "-Werror",
-                    "-Wl,-soname,libnvidia-ml.so.1", f"-I{include}",
-                    str(HERE / "allocator_stand_in.c"), "-o", str(library)], check=True)
-    return dict(os.environ, LD_PRELOAD=f"{library}:{base}", CUDA_VISIBLE_DEVICES="0",
-                HBMTUNE_ALLOCATOR_STAND_IN=str(library))
+    include = [f"-I{path}" for root in sys.path for path in
+               sorted(pathlib.Path(root).glob("nvidia/*/include"))]
+    libraries = []
+    # PyTorch opens the driver and NVML by these names.
+    for name, soname in (("allocator", "libnvidia-ml.so.1"), ("cuda", "libcuda.so.1")):
+        library = pathlib.Path(directory) / f"lib{name}_stand_in.so"
+        subprocess.run(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wall", "-Werror",
+                        f"-Wl,-soname,{soname}", *include, str(HERE / f"{name}_stand_in.c"),
+                        "-o", str(library)], check=True)
+        libraries.append(str(library))
+    return dict(os.environ, LD_PRELOAD=":".join(libraries), CUDA_VISIBLE_DEVICES="0",
+                HBMTUNE_ALLOCATOR_STAND_IN=libraries[0])
+
+
+def rules():
+    """Whose decisions this PyTorch takes: AllocatorRules in kernels/memory/allocator_config.h."""
+    release = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
+    return "torch-2.9" if release <= (2, 9) else "torch-2.10" if release == (2, 10) else "current"
+
+
+def settings_to_record():
+    """The table, or what an older PyTorch knows of it."""
+    if rules() == "current":
+        return SETTINGS
+    new = ("large_segment_size_mb", "per_process_memory_fraction", "max_split_size_mb:20")
+    prefix = rules().replace("-", "_").replace(".", "_")
+    return [(f"{prefix}_{name}", settings, capacity) for name, settings, capacity in SETTINGS
+            if not any(key in settings for key in new)]
 
 
 def pick_streams(torch):
@@ -174,12 +192,12 @@ def record(traces):
 
 def worker(index, seed, count, gpu, path):
     import torch
-    name, settings, capacity_mib = SETTINGS[index]
+    name, settings, capacity_mib = settings_to_record()[index]
     traces = []
     for number in range(count):
         rng = random.Random(f"{seed}/{name}/{number}")
         trace = draw_trace(rng, capacity_mib * MIB, single_stream=gpu)
-        traces.append({"name": f"{name}_{number}", "settings": settings,
+        traces.append({"name": f"{name}_{number}", "rules": rules(), "settings": settings,
                        "capacity_bytes": capacity_mib * MIB, **trace})
     names = record(traces)
     write(path, torch.__version__, names, traces)
@@ -191,7 +209,7 @@ def model_worker(index, path):
     events, placement, statistics = record_model(architecture, options)
     names = sorted(statistics)
     write(path, torch.__version__, names, [{
-        "name": name, "settings": settings, "capacity_bytes": capacity_mib * MIB,
+        "name": name, "rules": rules(), "settings": settings, "capacity_bytes": capacity_mib * MIB,
         "events_complete": "at_once", "events": events,
         "expected": [[f"{placement:016x}"] + [statistics[n] for n in names]]}])
 
@@ -214,7 +232,7 @@ def main():
     parser.add_argument("--models", action="store_true", help="only the models' traces")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    table = MODELS if args.models else SETTINGS
+    table = MODELS if args.models else settings_to_record()
     if args.worker is not None:
         path = args.out / f"{table[args.worker][0]}.json"
         if args.models:

@@ -46,6 +46,14 @@ TEST(AllocatorConfig, FillsDivisionSlotsAsPyTorchDoes) {
   EXPECT_EQ(config.DivisionsFor(64 * kGiB), 1);
 }
 
+TEST(AllocatorConfig, FillsTheLastKeysOwnSlotUnderOlderRules) {
+  AllocatorConfig config = AllocatorConfig::Parse("roundup_power2_divisions:[64:8,1024:4,>:1]",
+                                                  AllocatorRules::kTorch2_9);
+  EXPECT_EQ(config.DivisionsFor(512 * kMiB), 0);
+  EXPECT_EQ(config.DivisionsFor(1024 * kMiB), 1);
+  EXPECT_EQ(config.DivisionsFor(2048 * kMiB), 1);
+}
+
 TEST(AllocatorConfig, PrintsWhatItReads) {
   for (std::string text :
        {"", "expandable_segments:True", "roundup_power2_divisions:4",

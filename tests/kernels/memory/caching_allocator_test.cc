@@ -69,15 +69,32 @@ TEST_F(CachingAllocatorTest, RefusesNegativeSizesAndUnknownStreams) {
   EXPECT_THROW(allocator_.RecordStream(nullptr, -1), std::invalid_argument);
 }
 
-TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatFitsAtTheLowestAddress) {
-  Block* a = allocator_.Allocate(30 * kMiB, kAny);
-  Block* b = allocator_.Allocate(24 * kMiB, kAny);
-  Block* c = allocator_.Allocate(24 * kMiB, kAny);
-  Address lowest = b->address;
-  allocator_.Free(c);
-  allocator_.Free(a);
-  allocator_.Free(b);
-  EXPECT_EQ(allocator_.Allocate(23 * kMiB, kAny)->address, lowest);
+TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatFits) {
+  Block* large = allocator_.Allocate(30 * kMiB, kAny);
+  Block* small = allocator_.Allocate(24 * kMiB, kAny);
+  Address smallest = small->address;
+  allocator_.Free(large);
+  allocator_.Free(small);
+  EXPECT_EQ(allocator_.Allocate(23 * kMiB, kAny)->address, smallest);
+}
+
+// Two free blocks of 24 MiB: the one at the lower address has the younger segment.
+TEST_F(CachingAllocatorTest, BreaksTiesByAgeOfTheSegmentOrByAddress) {
+  for (AllocatorRules rules :
+       {AllocatorRules::kCurrent, AllocatorRules::kTorch2_10, AllocatorRules::kTorch2_9}) {
+    allocator_.Reset(AllocatorConfig::Parse("", rules));
+    Block* first = allocator_.Allocate(24 * kMiB, kAny);
+    Block* older = allocator_.Allocate(24 * kMiB, kAny);
+    Address low = first->address, high = older->address;
+    allocator_.Free(first);
+    allocator_.EmptyCache();
+    Block* younger = allocator_.Allocate(24 * kMiB, kAny);
+    ASSERT_EQ(younger->address, low);
+    allocator_.Free(older);
+    allocator_.Free(younger);
+    Address expected = rules == AllocatorRules::kCurrent ? high : low;
+    EXPECT_EQ(allocator_.Allocate(24 * kMiB, kAny)->address, expected) << Name(rules);
+  }
 }
 
 TEST_F(CachingAllocatorTest, ReusesMemoryOnTheSameStreamOnly) {

@@ -62,6 +62,8 @@ TEST(ReplayTrace, NamesTheEventThatIsWrong) {
   EXPECT_THAT(error(R"({"events": [["alloc", 1, 5, 0, "friends"]]})"),
               testing::HasSubstr("\"friends\""));
   EXPECT_THAT(error(R"({"settings": "nope:1", "events": []})"), testing::HasSubstr("nope"));
+  EXPECT_THAT(error(R"({"rules": "mine", "events": []})"),
+              testing::HasSubstr("torch-2.9, torch-2.10 or current"));
   EXPECT_THAT(error(R"({"events_complete": "never", "events": []})"),
               testing::HasSubstr("at_once or late"));
 }
