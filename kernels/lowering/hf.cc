@@ -105,7 +105,11 @@ class HfTrainer {
       ClipGradNorm(aten_, optimizer_->declared(), workload_.grad_clip);
     }
     tape_->Phase(PhaseKind::kOptimizer);
-    if (scales_loss() && !scaler_.unscaled()) scaler_.Unscale(optimizer_->order());
+    if (scales_loss() && config_.optimizer_loop == OptimizerLoop::kFused) {
+      scaler_.PrepareFused(optimizer_->order());
+    } else if (scales_loss() && !scaler_.unscaled()) {
+      scaler_.Unscale(optimizer_->order());
+    }
     optimizer_->Step();
     scaler_.Update();
     tape_->Phase(PhaseKind::kZeroGrad);

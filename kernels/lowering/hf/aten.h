@@ -145,6 +145,7 @@ class Aten {
   // Runs `block` on `input` without keeping what its nodes save; see Recomputation.
   Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant);
 
+  bool in_backward() const { return in_backward_; }
   // Dropout is for training only.
   void set_training(bool training) { training_ = training; }
   // One seed for each dropout; a recomputation replays those of its forward pass.

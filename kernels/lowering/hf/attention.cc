@@ -10,6 +10,16 @@ Tensor RepeatKv(Aten& aten, const Tensor& x, int64_t groups) {
   return aten.Reshape(std::move(expanded), {s[0], s[1] * groups, s[2], s[3]});
 }
 
+// Softmax and the cast back. GPT-2 does it in the scores' dtype (fp32 under autocast), in two
+// statements, the first of which lets go of the scores.
+Tensor Probabilities(Aten& aten, const AttentionCall& call, Tensor& weights, const Tensor& q,
+                     const Tensor& v) {
+  if (!call.gpt2) return aten.To(aten.Softmax(weights, Dtype::kF32), q.dtype());
+  Tensor soft = aten.Softmax(weights, aten.autocast() ? Dtype::kF32 : weights.dtype());
+  weights = std::move(soft);
+  return aten.To(weights, v.dtype());
+}
+
 std::pair<Tensor, Tensor> Eager(Aten& aten, const AttentionCall& call, const Tensor& q,
                                 const Tensor& k, const Tensor& v, const Tensor& mask) {
   Tensor keys = RepeatKv(aten, k, call.groups);
@@ -19,11 +29,7 @@ std::pair<Tensor, Tensor> Eager(Aten& aten, const AttentionCall& call, const Ten
     Tensor masked = aten.Add(weights, mask);
     weights = std::move(masked);
   }
-  // GPT-2's softmax is in the scores' dtype, in fp32 under autocast.
-  const bool own = call.gpt2 && !aten.autocast();
-  Tensor probabilities =
-      aten.To(aten.Softmax(weights, own ? weights.dtype() : Dtype::kF32),
-              call.gpt2 ? v.dtype() : q.dtype());
+  Tensor probabilities = Probabilities(aten, call, weights, q, v);
   weights = std::move(probabilities);
   if (call.dropout > 0) {
     Tensor dropped = aten.Dropout(weights, call.dropout);

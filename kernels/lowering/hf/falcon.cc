@@ -61,17 +61,19 @@ class Falcon final : public HfModel {
         return Layer(layer, in, x);
       });
     }
+    Tensor outputs = hidden;  // the last block's tuple
     Tensor normed = ApplyNorm(norm_, hidden);
     hidden = std::move(normed);
     Tensor positions = inputs->position_ids, mask = inputs->mask;
     Tensor cos = inputs->cos, sin = inputs->sin;
     inputs.reset();
-    embeddings = {};
     positions = {};
+    embeddings = {};
     mask = {};
     sin = {};
     cos = {};
     last_scores_ = {};
+    outputs = {};
     return hidden;
   }
 
@@ -181,11 +183,11 @@ class Falcon final : public HfModel {
     Tensor out = aten_.Add(x, dropped);
     dropped = {};
     attention_in = {};
-    if (model_.separate_norms) mlp_in = {};
-    attended = {};
     mlp_in = {};
+    attended = {};
     fed = {};
-    last_scores_ = std::move(scores);  // a part of the block's outputs, until the next block's
+    // A part of the block's outputs, until the next block's; a recomputation drops it.
+    if (!aten_.in_backward()) last_scores_ = std::move(scores);
     return out;
   }
 

@@ -152,6 +152,36 @@ Tensor HfGradScaler::Scale(Tensor loss) {
   return aten_.MulScalar(loss, kScale);
 }
 
+// The fused optimizer divides by the scale itself: it is handed flag and scale, both made anew.
+void HfGradScaler::PrepareFused(const std::vector<HfParameter*>& parameters) {
+  const bool unscaled = static_cast<bool>(found_inf_);
+  if (!unscaled) {
+    Tensor scale = aten_.Scratch(Dtype::kF32, {1});
+    Tensor found = aten_.Scratch(Dtype::kF32, {1});
+    found_inf_ = aten_.Scratch(Dtype::kF32, {1});
+    Tensor on_device = aten_.Scratch(Dtype::kF32, {1});
+    on_device = {};
+    scale = {};
+    found = {};
+    Divide(parameters);
+  }
+  fused_flag_ = aten_.Scratch(Dtype::kF32, {1});
+  if (!unscaled) fused_scale_ = aten_.Scratch(Dtype::kF32, {1});
+}
+
+void HfGradScaler::Update() {
+  fused_scale_ = {};
+  fused_flag_ = {};
+  found_inf_ = {};
+}
+
+void HfGradScaler::Divide(const std::vector<HfParameter*>& parameters) {
+  for (const HfParameter* p : parameters) {
+    aten_.tape().Run(ops::kAtenMulScalar, {p->tensor.grad()}, {p->tensor.grad()},
+                     Attrs::Of(ops::AtenPointwiseAttrs{1 / kScale}));
+  }
+}
+
 void HfGradScaler::Unscale(const std::vector<HfParameter*>& parameters) {
   Tensor wide = aten_.Scratch(Dtype::kF64, {1});
   Tensor reciprocal = aten_.Scratch(Dtype::kF64, {1});
@@ -161,10 +191,7 @@ void HfGradScaler::Unscale(const std::vector<HfParameter*>& parameters) {
   Tensor found = aten_.Scratch(Dtype::kF32, {1});
   found_inf_ = aten_.Scratch(Dtype::kF32, {1});
   { Tensor inverse_on_device = aten_.Scratch(Dtype::kF32, {1}); }
-  for (const HfParameter* p : parameters) {
-    aten_.tape().Run(ops::kAtenMulScalar, {p->tensor.grad()}, {p->tensor.grad()},
-                     Attrs::Of(ops::AtenPointwiseAttrs{1 / kScale}));
-  }
+  Divide(parameters);
   inverse = {};
   found = {};
   aten_.tape().ReadScalar(found_inf_, ScalarSlot::kFoundInf);

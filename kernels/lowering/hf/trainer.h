@@ -52,15 +52,18 @@ class HfGradScaler {
  public:
   explicit HfGradScaler(Aten& aten) : aten_(aten) {}
   Tensor Scale(Tensor loss);
+  void PrepareFused(const std::vector<HfParameter*>& parameters);
   void Unscale(const std::vector<HfParameter*>& parameters);
   // After optimizer.step(): the overflow flag goes.
-  void Update() { found_inf_ = {}; }
+  void Update();
   bool unscaled() const { return static_cast<bool>(found_inf_); }
 
  private:
   static constexpr double kScale = 65536;
+  void Divide(const std::vector<HfParameter*>& parameters);
+
   Aten& aten_;
-  Tensor scale_, growth_tracker_, found_inf_;
+  Tensor scale_, growth_tracker_, found_inf_, fused_flag_, fused_scale_;
 };
 
 }  // namespace hbmtune::lowering
