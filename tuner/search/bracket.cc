@@ -99,14 +99,14 @@ class BracketDesigner : public Designer {
       Decision decision = (this->*step)(view);
       if (decision.config) return decision;
     }
-    if (view.best == nullptr) return {std::nullopt, "nothing fits"};
-    return {std::nullopt, "no config is expected to be faster, and the best is at its limit"};
+    return {std::nullopt, WhyOver(view)};
   }
 
  private:
   Decision ProbeArms(const View& view);
   Decision Refine(const View& view);
   Decision FindLimit(const View& view);
+  std::string WhyOver(const View& view);
 
   bool WorthATrial(size_t rank, const Arm& arm, const View& view) const;
   // `final`: go on until the limit is proven, not only until something fits.
@@ -261,6 +261,18 @@ Decision BracketDesigner::Refine(const View& view) {
 Decision BracketDesigner::FindLimit(const View& view) {
   if (view.best == nullptr) return {};
   return Probe(MakeArm(space_, view.best->config, estimates_, memory_scale_), view, /*final=*/true);
+}
+
+std::string BracketDesigner::WhyOver(const View& view) {
+  if (view.best == nullptr) return "nothing fits";
+  Arm arm = MakeArm(space_, view.best->config, estimates_, memory_scale_);
+  Bracket bracket = FindBracket(space_, arm, view.history, view.keys);
+  int64_t m = view.best->config.micro_batch;
+  int64_t target = LimitTarget(values(), m);
+  bool proven = target == 0 || bracket.fits > m || (bracket.fails && *bracket.fails <= target);
+  if (proven) return "no config is expected to be faster, and the best is at its limit";
+  return Text("no other trial is expected to end within the ", view.seconds_left,
+              " s left of the budget");
 }
 
 }  // namespace

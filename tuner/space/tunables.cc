@@ -127,8 +127,10 @@ std::vector<Json> Intervals(int64_t layers, std::initializer_list<int64_t> wante
 std::vector<Json> SearchedPrecisions(const Workload& w, const DeviceFacts& device) {
   if (UsesDeepspeed(w.framework)) return {"bf16-amp"};
   if (device.host) return {"fp32"};
-  if (w.lora.rank > 0) return {"bf16-amp", "bf16"};  // frozen weights take no update to round off
-  if (!Fused(w.framework)) return {"bf16-amp"};
+  if (!Fused(w.framework)) {
+    // Frozen weights take no update that could be rounded off, and PEFT keeps its adapters in fp32.
+    return w.lora.rank > 0 ? std::vector<Json>{"bf16-amp", "bf16"} : std::vector<Json>{"bf16-amp"};
+  }
   return {"bf16-amp", Json{{"param_dtype", "bf16"},
                            {"compute_dtype", "bf16"},
                            {"optimizer_state_dtype", "fp32"},

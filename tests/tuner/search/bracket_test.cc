@@ -116,6 +116,17 @@ TEST(Bracket, FindsTheLimitWithinASmallBudget) {
   EXPECT_LE(study.Seconds(), 75);
 }
 
+TEST(Bracket, SaysSoWhenTheTimeLeftIsTooShort) {
+  FakeDevice slow;
+  slow.peak_tokens = 200;  // 24 sequences of 256 tokens a step: 33 s
+  DesignerOptions options{.budget_seconds = 60};
+  Study study = Probe(slow, &slow, options);
+  EXPECT_GE(study.OutOfMemory(), 1);  // the memory's end is met all the same
+  EXPECT_FALSE(study.LimitIsProven());
+  auto designer = MakeDesigner("bracket", MakeSpace(), slow.AsEstimator(), options);
+  EXPECT_THAT((*designer)->Next(study.history).why, testing::HasSubstr("budget"));
+}
+
 TEST(Bracket, RunsOutOfMemoryOnceThoughLargerIsSlower) {
   FakeDevice device;
   device.slower_over = 6;

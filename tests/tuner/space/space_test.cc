@@ -144,6 +144,8 @@ TEST(Space, ChangesNoNumericsUnasked) {
   Workload lora = MakeWorkload(Framework::kHfSdpa);
   lora.lora.rank = 8;
   EXPECT_EQ(Values(Make(lora), "param_dtype"), std::set<std::string>({"\"fp32\"", "\"bf16\""}));
+  lora.framework = Framework::kFused;  // trains adapters in param_dtype
+  EXPECT_EQ(Values(Make(lora), "optimizer_state_dtype"), std::set<std::string>({"\"fp32\""}));
 }
 
 TEST(Space, MakesTheGlobalBatch) {
