@@ -13,7 +13,7 @@ struct Block;
 
 // What one call to the driver gave (or, expandable, one range of reserved addresses). Its blocks
 // tile it without gaps, in address order.
-struct Segment {
+struct alignas(64) Segment {
   Address address = 0;
   int64_t bytes = 0;
   int64_t page_bytes = 0;  // expandable: the unit of mapping; else 0
