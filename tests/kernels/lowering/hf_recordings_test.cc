@@ -64,8 +64,8 @@ TEST(HfRecordings, PeaksAndEventsAreThoseOfTransformers) {
   for (const auto& entry :
        std::filesystem::directory_iterator(std::string(HBMTUNE_TEST_DATA) + "/hf")) {
     const std::string name = entry.path().filename();
-    if (entry.path().extension() != ".json" || name.rfind("deepspeed", 0) == 0) continue;
-    if (const char* only = std::getenv("HBMTUNE_ONLY"); only && name != only) continue;
+    // DistributedDataParallel has no lowering yet.
+    if (entry.path().extension() != ".json" || name == "ddp.json") continue;
     CompareFile(entry.path(), summary);
   }
   std::cout << summary.runs << " runs, " << summary.same << " with equal events, mean error "
