@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include "kernels/memory/caching_allocator.h"
 #include "kernels/memory/modelled_source.h"
 #include "kernels/memory/rounding.h"
+#include "kernels/memory/snapshot.h"
 
 namespace hbmtune::memory {
 namespace {
@@ -90,6 +92,30 @@ void Check(const CachingAllocator& allocator, const ModelledSource& source,
   ASSERT_LE(statistics.active_bytes.all.peak, statistics.reserved_bytes.all.peak);
 }
 
+// The snapshot tells the same: segments and states add up to the statistics.
+void CheckSnapshot(const CachingAllocator& allocator) {
+  int64_t total = 0, allocated = 0, active = 0, blocks = 0;
+  Address end = 0;
+  for (const auto& segment : Snapshot(allocator, nullptr)["segments"]) {
+    ASSERT_LE(end, segment["address"].get<Address>()) << "not in order of address";
+    end = segment["address"].get<Address>();
+    for (const auto& block : segment["blocks"]) {
+      ASSERT_EQ(block["address"].get<Address>(), end);
+      end += block["size"].get<Address>();
+      blocks += block["state"] == "active_allocated";
+    }
+    total += segment["total_size"].get<int64_t>();
+    allocated += segment["allocated_size"].get<int64_t>();
+    active += segment["active_size"].get<int64_t>();
+    ASSERT_EQ(end, segment["address"].get<Address>() + segment["total_size"].get<Address>());
+  }
+  const AllocatorStatistics& statistics = allocator.statistics();
+  ASSERT_EQ(total, statistics.reserved_bytes.all.current);
+  ASSERT_EQ(allocated, statistics.allocated_bytes.all.current);
+  ASSERT_EQ(active, statistics.active_bytes.all.current);
+  ASSERT_EQ(blocks, statistics.allocation.all.current);
+}
+
 void RunTrace(uint64_t seed) {
   std::mt19937_64 random(seed);
   ModelledSource source(512 * kMiB);
@@ -119,6 +145,9 @@ void RunTrace(uint64_t seed) {
     }
     if (step % 10 == 0) {
       ASSERT_NO_FATAL_FAILURE(Check(allocator, source, live));
+    }
+    if (step % 100 == 0) {
+      ASSERT_NO_FATAL_FAILURE(CheckSnapshot(allocator));
     }
   }
   for (Block* block : live) allocator.Free(block);
