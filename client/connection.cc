@@ -54,10 +54,9 @@ void ConnectionFlags::AddTo(CLI::App& app) {
 }
 
 Connection::Connection(std::string socket) : socket_(std::move(socket)) {
-  // A daemon that restarts is back in well under a second; gRPC would wait for one to twenty.
+  // A daemon that restarts is back in well under a second; gRPC would wait for one or more.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   channel_ = grpc::CreateCustomChannel("unix:" + ShortSocketPath(socket_, folder_),
                                        grpc::InsecureChannelCredentials(), arguments);

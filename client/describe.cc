@@ -8,6 +8,7 @@
 #include "client/text.h"
 #include "kernels/core/field_path.h"
 #include "kernels/core/precision.h"
+#include "kernels/core/units.h"
 
 namespace hbmtune::client {
 namespace {
@@ -138,22 +139,32 @@ std::string DescribeEvidence(Evidence evidence, const Interval& interval) {
   return text + " (peak " + Percent(interval.low_ratio) + "…" + Percent(interval.high_ratio) + ")";
 }
 
+std::string DescribeSpace(int64_t legal, int64_t settings) {
+  return FormatCount(legal) + " legal configs, " + FormatCount(settings) +
+         " that differ in more than micro-batch";
+}
+
 std::string DescribeBreakdown(const std::vector<CategoryBytes>& breakdown) {
   std::vector<CategoryBytes> owners;
   int64_t outside = 0;
+  int64_t whole = 0;
   for (const CategoryBytes& owner : breakdown) {
-    bool inside = owner.category < Category::kContext;
-    if (!inside) outside += owner.bytes;
-    if (inside && owner.bytes > 0) owners.push_back(owner);
+    whole += owner.bytes;
+    if (owner.category < Category::kContext) {
+      owners.push_back(owner);
+    } else {
+      outside += owner.bytes;
+    }
   }
   std::stable_sort(owners.begin(), owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   std::string text;
   for (const CategoryBytes& owner : owners) {
+    if (owner.bytes * 1000 < whole || owner.bytes == 0) continue;
     text += (text.empty() ? "" : " · ") + std::string(Name(owner.category)) + " " +
-            FormatGib(owner.bytes);
+            FormatBytes(owner.bytes);
   }
-  if (outside > 0) text += " · outside the allocator " + FormatGib(outside);
+  if (outside > 0) text += " · outside the allocator " + FormatBytes(outside);
   return text;
 }
 

@@ -21,6 +21,9 @@ std::vector<std::string> DescribeConfig(const TrainConfig& config, Framework fra
 // The same on one line, for tables.
 std::string DescribeConfigShort(const TrainConfig& config, Framework framework);
 
+// "3,840 legal configs, 12 that differ in more than micro-batch".
+std::string DescribeSpace(int64_t legal, int64_t settings);
+
 // What a trial came to, whether measured or modelled.
 struct Figures {
   double tokens_per_second = 0;
@@ -35,7 +38,8 @@ Figures FiguresOf(const Measurement& measurement);
 // "PREDICTED (peak −3 %…+2 %)"; without the bracket when the interval is empty.
 std::string DescribeEvidence(Evidence evidence, const Interval& interval);
 
-// "weights 24.2 · gradients 24.2 · outside the allocator 1.20": GiB, largest first.
+// "weights 24.24 GiB · gradients 24.24 GiB · outside the allocator 1.20 GiB": largest first,
+// without what is under a thousandth of the whole.
 std::string DescribeBreakdown(const std::vector<CategoryBytes>& breakdown);
 
 }  // namespace hbmtune::client

@@ -4,6 +4,7 @@
 
 #include "client/describe.h"
 #include "client/text.h"
+#include "kernels/core/units.h"
 #include "proto/convert.h"
 
 namespace hbmtune::client {
@@ -53,7 +54,7 @@ std::string TrialLine(const v1::Trial& trial, const v1::Workload& workload) {
   }
   line += outcome + "  ";
   if (fits) line += FormatNumber(figures.tokens_per_second) + " tok/s  ";
-  if (figures.peak_bytes > 0) line += "peak " + FormatGib(figures.peak_bytes) + " GiB  ";
+  if (figures.peak_bytes > 0) line += "peak " + FormatBytes(figures.peak_bytes) + "  ";
   line += config;
   return fits || message.empty() ? line : line + ": " + message;
 }
@@ -61,6 +62,12 @@ std::string TrialLine(const v1::Trial& trial, const v1::Workload& workload) {
 void ProgressView::OnStudy(const v1::Study& study, Clock::time_point now) {
   study_ = study;
   study_time_ = now;
+  bool tell = !space_told_ && study.space().legal() > 0;
+  if (tell && (terminal_.interactive() || plain_ == Plain::kLines)) {
+    terminal_.Print("space    " +
+                    DescribeSpace(study.space().legal(), study.space().settings()));
+    space_told_ = true;
+  }
   Tick(now);
 }
 
@@ -112,7 +119,7 @@ std::string ProgressView::Line(Clock::time_point now) const {
   std::string line = Bar(DoneRatio(elapsed)) + Trials(progress);
   line += progress.best_tokens_per_second() > 0
               ? " · best " + FormatNumber(progress.best_tokens_per_second()) + " tok/s"
-              : std::string(" · nothing fits yet");
+              : std::string(HasEnded(study_) ? " · nothing fits" : " · nothing fits yet");
   bool limited = running && progress.remaining_seconds() > 0;
   line += " · " + (limited ? FormatDuration(std::max(0.0, progress.remaining_seconds() - since)) +
                                  " left"

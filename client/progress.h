@@ -44,6 +44,7 @@ class ProgressView {
   Clock::time_point study_time_;
   int64_t step_ = -1;  // of the running trial
   std::string notice_;
+  bool space_told_ = false;
 };
 
 // "trial 4  OUT_OF_MEMORY  micro-batch 16 …: what happened" or its figures.

@@ -26,9 +26,8 @@ std::string DescribeDevice(const v1::Device& device, const v1::Ceiling& ceiling)
   text += ", " + FormatBytes(memory);
   if (device.kind() == v1::DEVICE_KIND_HOST) return text + ", measured by real training steps";
   if (device.kind() != v1::DEVICE_KIND_MODEL) return text;
-  return text + ", modelled (" + std::to_string(device.measured_figures()) +
-         " figures measured, " + std::to_string(device.datasheet_figures()) +
-         " from the datasheet)";
+  return text + ", modelled (figures: " + std::to_string(device.measured_figures()) +
+         " measured, " + std::to_string(device.datasheet_figures()) + " from the datasheet)";
 }
 
 // The figures of the best: measured when they were, else the model's.
@@ -45,7 +44,7 @@ std::vector<std::string> DescribeFigures(const RecommendationOutput& recommendat
   std::vector<std::string> lines = {
       FormatNumber(figures.tokens_per_second) + " tok/s, " + FormatDuration(figures.step_seconds) +
           " a step",
-      "peak " + FormatGib(figures.peak_bytes) + " GiB of " + FormatGib(capacity) + " (" +
+      "peak " + FormatBytes(figures.peak_bytes) + " of " + FormatBytes(capacity) + " (" +
           FormatShare(static_cast<double>(figures.peak_bytes), static_cast<double>(capacity)) +
           ")"};
   if (figures.host_bytes > 0) lines.push_back("host memory " + FormatBytes(figures.host_bytes));
@@ -63,13 +62,16 @@ void PrintBeside(Terminal& terminal, const std::vector<std::string>& left,
     }
     return;
   }
-  for (size_t i = 0; i < std::max(left.size(), right.size()); ++i) {
-    std::string line = "  " + (i < left.size() ? left[i] : "");
-    // A long config line keeps its line to itself.
-    if (i < right.size() && DisplayWidth(line) > kLeftColumns) {
-      terminal.Print(line);
-      line.clear();
+  std::vector<std::string> wrapped;
+  for (const std::string& line : left) {
+    std::string indent;
+    for (const std::string& part : Wrap(line, kLeftColumns - 4)) {
+      wrapped.push_back(indent + part);
+      indent = "  ";
     }
+  }
+  for (size_t i = 0; i < std::max(wrapped.size(), right.size()); ++i) {
+    std::string line = "  " + (i < wrapped.size() ? wrapped[i] : "");
     if (i < right.size()) line = PadRight(line, kLeftColumns + 2) + right[i];
     terminal.Print(line);
   }
@@ -84,12 +86,12 @@ void PrintWrapped(Terminal& terminal, const std::string& text, const std::string
 
 void PrintRunnersUp(Terminal& terminal, const RecommendationOutput& recommendation) {
   if (recommendation.runners_up.empty()) return;
-  Table table({{"runners-up"}, {"tok/s", Align::kRight}, {"peak GiB", Align::kRight},
+  Table table({{"runners-up"}, {"tok/s", Align::kRight}, {"peak", Align::kRight},
                {"evidence"}, {"differs in"}});
   int rank = 2;
   for (const CandidateOutput& candidate : recommendation.runners_up) {
     table.Add({"  #" + std::to_string(rank++), FormatNumber(candidate.tokens_per_second),
-               FormatGib(candidate.peak_used_bytes), std::string(Name(candidate.evidence)),
+               FormatBytes(candidate.peak_used_bytes), std::string(Name(candidate.evidence)),
                candidate.differs_in});
   }
   terminal.Print("");
@@ -125,7 +127,7 @@ void PrintNothingFits(Terminal& terminal, const RecommendationOutput& recommenda
   }
   const ShortfallOutput& shortfall = *recommendation.shortfall;
   PrintWrapped(terminal, shortfall.message, "");
-  PrintWrapped(terminal, DescribeBreakdown(shortfall.estimate.breakdown) + " (GiB)", "  ");
+  PrintWrapped(terminal, DescribeBreakdown(shortfall.estimate.breakdown), "  ");
   PrintHints(terminal, shortfall.hints);
 }
 
@@ -143,10 +145,6 @@ void PrintHeader(Terminal& terminal, const v1::Study& study, const v1::Device& d
   auto workload = FromProto<Workload>(study.workload());
   terminal.Print("study " + NumberOf(study.name()) + "  " + DescribeWorkload(workload));
   terminal.Print("device   " + DescribeDevice(device, study.ceiling()));
-  if (study.space().legal() == 0) return;
-  terminal.Print("space    " + FormatNumber(static_cast<double>(study.space().legal())) +
-                 " legal configs, " + FormatNumber(static_cast<double>(study.space().settings())) +
-                 " that differ in more than micro-batch");
 }
 
 void PrintRecommendation(Terminal& terminal, const RecommendationOutput& recommendation) {
@@ -173,25 +171,25 @@ void PrintEstimate(Terminal& terminal, const EstimateOutput& output) {
   terminal.Print(DescribeWorkload(output.workload) + " on " + output.device);
   terminal.Print(DescribeConfigShort(output.train_config, output.workload.framework));
   terminal.Print("");
-  Table table({{"memory at the peak"}, {"GiB", Align::kRight}, {""}});
+  Table table({{"memory at the peak"}, {"", Align::kRight}, {""}});
   auto owners = estimate.breakdown;
   std::stable_sort(owners.begin(), owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   for (const CategoryBytes& owner : owners) {
     if (owner.bytes == 0) continue;
-    table.Add({"  " + std::string(Name(owner.category)), FormatGib(owner.bytes),
+    table.Add({"  " + std::string(Name(owner.category)), FormatBytes(owner.bytes),
                Bar(owner.bytes, estimate.peak_used_bytes)});
   }
   table.Add({"  allocated (" + estimate.peak_phase + ")",
-             FormatGib(estimate.peak_allocated_bytes), ""});
-  table.Add({"  reserved", FormatGib(estimate.peak_reserved_bytes), ""});
-  table.Add({"  used", FormatGib(estimate.peak_used_bytes), ""});
+             FormatBytes(estimate.peak_allocated_bytes), ""});
+  table.Add({"  reserved", FormatBytes(estimate.peak_reserved_bytes), ""});
+  table.Add({"  used", FormatBytes(estimate.peak_used_bytes), ""});
   for (const std::string& line : table.Lines()) terminal.Print(line);
   terminal.Print("");
   std::string verdict = estimate.fits ? "fits: " : "does not fit: ";
-  verdict += FormatGib(estimate.peak_used_bytes) + " GiB of " +
-             FormatGib(estimate.ceiling_bytes) + " that may be used (the device has " +
-             FormatGib(estimate.capacity_bytes) + ")";
+  verdict += FormatBytes(estimate.peak_used_bytes) + " of " +
+             FormatBytes(estimate.ceiling_bytes) + " that may be used (the device has " +
+             FormatBytes(estimate.capacity_bytes) + ")";
   terminal.Print(estimate.fits ? Style::kGreen : Style::kRed, verdict);
   if (estimate.host_bytes > 0) terminal.Print("host memory " + FormatBytes(estimate.host_bytes));
   terminal.Print(FormatDuration(estimate.step_seconds) + " a step, " +

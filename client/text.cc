@@ -3,8 +3,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "kernels/core/units.h"
-
 namespace hbmtune::client {
 namespace {
 
@@ -85,9 +83,7 @@ std::string JoinWords(const std::vector<std::string>& words, std::string_view la
   return text;
 }
 
-std::string FormatGib(int64_t bytes) {
-  return Format("%.2f", static_cast<double>(bytes) / static_cast<double>(kGiB));
-}
+std::string FormatCount(int64_t count) { return GroupThousands(std::to_string(count)); }
 
 std::string FormatNumber(double value) {
   double size = std::fabs(value);
@@ -98,7 +94,8 @@ std::string FormatNumber(double value) {
 }
 
 std::string FormatDuration(double seconds) {
-  if (seconds < 0.0995) return FormatNumber(seconds * 1e3) + " ms";
+  if (seconds < 0.00995) return Format("%.1f ms", seconds * 1e3);
+  if (seconds < 0.0995) return Format("%.0f ms", seconds * 1e3);
   if (seconds < 9.95) return Format(seconds < 0.995 ? "%.2f s" : "%.1f s", seconds);
   auto whole = static_cast<int64_t>(std::llround(seconds));
   auto part = [](int64_t n) { return static_cast<long long>(n); };

@@ -24,13 +24,13 @@ std::vector<std::string> Wrap(std::string_view text, size_t columns);
 // "a, b or c"; "and" in place of "or" where the word says so.
 std::string JoinWords(const std::vector<std::string>& words, std::string_view last = "or");
 
-// "12.34": GiB without the unit, for tables.
-std::string FormatGib(int64_t bytes);
-
 // "1,234", "12.3", "0.123": about three significant digits, thousands apart.
 std::string FormatNumber(double value);
 
-// "48 ms", "3.1 s", "2 min 05 s", "1 h 02 min".
+// "1,234".
+std::string FormatCount(int64_t count);
+
+// "0.1 ms", "48 ms", "3.1 s", "2 min 05 s", "1 h 02 min".
 std::string FormatDuration(double seconds);
 
 // "93 %".

@@ -11,6 +11,7 @@
 #include "client/text.h"
 #include "client/trials.h"
 #include "client/verbs.h"
+#include "kernels/core/units.h"
 
 namespace hbmtune::client {
 namespace {
@@ -31,14 +32,14 @@ std::string OutcomeOf(const TrialOutput& trial) {
 
 void PrintTrials(Terminal& terminal, const ShowOutput& output) {
   Table table({{"trial", Align::kRight}, {"outcome"}, {"tok/s", Align::kRight},
-               {"peak GiB", Align::kRight}, {"evidence"}, {"train config"}});
+               {"peak", Align::kRight}, {"evidence"}, {"train config"}});
   for (const TrialOutput& trial : output.trials) {
     Figures figures = trial.measurement ? FiguresOf(*trial.measurement)
                       : trial.estimate  ? FiguresOf(*trial.estimate)
                                         : Figures{};
     double speed = figures.tokens_per_second;
     table.Add({NumberOf(trial.trial), OutcomeOf(trial), speed > 0 ? FormatNumber(speed) : "-",
-               figures.peak_bytes > 0 ? FormatGib(figures.peak_bytes) : "-",
+               figures.peak_bytes > 0 ? FormatBytes(figures.peak_bytes) : "-",
                std::string(Name(trial.evidence)),
                DescribeConfigShort(trial.train_config, output.study.workload.framework)});
   }
@@ -61,6 +62,10 @@ void Print(const v1::Study& study, const v1::Device& device, const ShowOutput& o
            bool why) {
   Terminal terminal(stdout);
   PrintHeader(terminal, study, device);
+  if (output.study.space.legal > 0) {
+    terminal.Print("space    " + DescribeSpace(output.study.space.legal,
+                                               output.study.space.settings));
+  }
   std::string state = "state    " + output.study.state;
   if (!output.study.message.empty()) state += ": " + output.study.message;
   terminal.Print(state);

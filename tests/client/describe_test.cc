@@ -77,9 +77,9 @@ TEST(Describe, TheBreakdownIsLargestFirstAndWhatLiesOutsideLast) {
   EXPECT_EQ(DescribeBreakdown({{Category::kWeights, kGiB},
                                {Category::kContext, 2 * kGiB},
                                {Category::kLogits, 3 * kGiB},
-                               {Category::kStaging, 0},
+                               {Category::kStaging, 1 << 20},
                                {Category::kLibraries, kGiB}}),
-            "logits 3.00 · weights 1.00 · outside the allocator 3.00");
+            "logits 3.00 GiB · weights 1.00 GiB · outside the allocator 3.00 GiB");
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST_F(ProgressTest, ATrialThatFittedSaysItsFigures) {
   trial.mutable_measurement()->set_tokens_per_second(987.6);
   trial.mutable_measurement()->set_peak_used_bytes(int64_t{1} << 29);
   EXPECT_EQ(TrialLine(trial, study_.workload()),
-            "trial 4  OK  988 tok/s  peak 0.50 GiB  micro-batch 1 × accumulation 1, no "
+            "trial 4  OK  988 tok/s  peak 512.00 MiB  micro-batch 1 × accumulation 1, no "
             "checkpointing, fp32");
 }
 

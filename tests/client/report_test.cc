@@ -56,12 +56,22 @@ TEST(Report, TheRecommendationStandsBesideItsFigures) {
             "\n"
             "recommended                                     evidence PREDICTED (peak −5 %…+5 %)\n"
             "  micro-batch 1 × accumulation 1                1,234 tok/s, 1.7 s a step\n"
-            "  checkpoint every layer                        peak 48.00 GiB of 64.00 (75 %)\n"
+            "  checkpoint every layer                        peak 48.00 GiB of 64.00 GiB (75 %)\n"
             "  fp32                                          limited by: memory\n"
             "  micro-batch 2 does not fit\n"
             "\n"
-            "runners-up  tok/s  peak GiB  evidence   differs in\n"
-            "  #2        1,200     40.00  PREDICTED  no checkpointing\n");
+            "runners-up  tok/s       peak  evidence   differs in\n"
+            "  #2        1,200  40.00 GiB  PREDICTED  no checkpointing\n");
+}
+
+TEST(Report, ALongLineOfTheConfigIsWrappedBesideTheFigures) {
+  RecommendationOutput output = Example();
+  output.train_config->zero.stage = 1;
+  output.train_config->offload.optimizer = OptimizerOffload::kCpuAdam;
+  output.train_config->offload.activations = ActivationOffload::kCheckpoints;
+  EXPECT_THAT(Shown([&](Terminal& t) { PrintRecommendation(t, output); }),
+              HasSubstr("  ZeRO 1, optimizer on the CPU, checkpoints in\n"
+                        "    host memory, buckets 5e8\n"));
 }
 
 TEST(Report, AMeasurementIsShownInPlaceOfItsEstimate) {
@@ -74,7 +84,7 @@ TEST(Report, AMeasurementIsShownInPlaceOfItsEstimate) {
   std::string text = Shown([&](Terminal& t) { PrintRecommendation(t, output); });
   EXPECT_THAT(text, HasSubstr("evidence MEASURED\n"));
   EXPECT_THAT(text, HasSubstr("55.0 tok/s"));
-  EXPECT_THAT(text, HasSubstr("peak 1.00 GiB of 2.00 (50 %)"));
+  EXPECT_THAT(text, HasSubstr("peak 1.00 GiB of 2.00 GiB (50 %)"));
 }
 
 TEST(Report, NothingIsWiderThanTheTerminal) {
@@ -99,7 +109,7 @@ TEST(Report, NothingFitsSaysByHowMuchAndWhatWouldHelp) {
   output.shortfall->hints = {{"offload.optimizer=cpu_adam", 6 * kGiB, 0.09, true}};
   EXPECT_EQ(Shown([&](Terminal& t) { PrintRecommendation(t, output); }),
             "nothing fits in 8.00 GiB: the least is 12.00 GiB (micro-batch 1)\n"
-            "  weights 8.00 · outside the allocator 1.00 (GiB)\n"
+            "  weights 8.00 GiB · outside the allocator 1.00 GiB\n"
             "what would help:\n"
             "  offload.optimizer=cpu_adam  saves 6.00 GiB, costs 9 % time: fits\n");
 }
@@ -113,10 +123,10 @@ TEST(Report, AnEstimateShowsOwnersAsBarsAndTheVerdict) {
   output.estimate.breakdown = {{Category::kLogits, kGiB}, {Category::kWeights, 5 * kGiB}};
   output.estimate.peak_phase = "backward";
   std::string text = Shown([&](Terminal& t) { PrintEstimate(t, output); });
-  EXPECT_THAT(text, HasSubstr("  weights                5.00  ███████████████\n"
-                              "  logits                 1.00  ███\n"));
+  EXPECT_THAT(text, HasSubstr("  weights                5.00 GiB  ███████████████\n"
+                              "  logits                 1.00 GiB  ███\n"));
   EXPECT_THAT(text, HasSubstr("allocated (backward)"));
-  EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 that may be used"));
+  EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 GiB that may be used"));
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ TEST(Text, NumbersHaveThreeDigitsOrSo) {
 }
 
 TEST(Text, DurationsChooseTheirUnit) {
-  EXPECT_EQ(FormatDuration(0.0482), "48.2 ms");
+  EXPECT_EQ(FormatDuration(0.0000663), "0.1 ms");
+  EXPECT_EQ(FormatDuration(0.0482), "48 ms");
   EXPECT_EQ(FormatDuration(0.5), "0.50 s");
   EXPECT_EQ(FormatDuration(3.14), "3.1 s");
   EXPECT_EQ(FormatDuration(59.4), "59 s");
@@ -63,8 +64,8 @@ TEST(Text, DurationsChooseTheirUnit) {
   EXPECT_EQ(FormatDuration(3720), "1 h 02 min");
 }
 
-TEST(Text, BytesAndSharesForPeople) {
-  EXPECT_EQ(FormatGib(int64_t{3} << 29), "1.50");
+TEST(Text, CountsAndShares) {
+  EXPECT_EQ(FormatCount(3840), "3,840");
   EXPECT_EQ(FormatShare(63, 64), "98 %");
   EXPECT_EQ(FormatShare(1, 0), "? %");
 }

@@ -1,0 +1,135 @@
+"""What whoever runs the daemon sees: refusals, metrics, health."""
+
+import os
+import resource
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import support
+
+
+class Refusals(support.Case):
+    def refused(self, *command, **options):
+        """The sentence and exit code of a daemon that does not start."""
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30,
+                              env=self.environment(), **options)
+        self.assertNotEqual(done.returncode, 0)
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].startswith("hbmtuned: "), lines)
+        return lines[0]
+
+    def test_a_second_daemon_on_the_same_state_directory(self):
+        self.start_daemon()
+        command = self.daemon_command("--http", "off", socket=self.folder / "other.sock")
+        sentence = self.refused(*command)
+        self.assertIn(str(self.folder / "data"), sentence)
+        self.assertIn(str(self.daemon.pid), sentence)
+        self.client("devices")
+
+    def test_a_second_daemon_on_the_same_socket(self):
+        self.start_daemon()
+        command = self.daemon_command("--http", "off", state="other")
+        self.assertIn(str(self.socket), self.refused(*command))
+        self.client("devices")
+
+    def test_a_state_directory_that_cannot_be_made(self):
+        (self.folder / "data").write_text("a file")
+        sentence = self.refused(*self.daemon_command("--http", "off"))
+        self.assertIn(str(self.folder / "data"), sentence)
+
+    def test_an_unwritable_state_directory(self):
+        (self.folder / "data").mkdir(mode=0o500)
+        command = self.daemon_command("--http", "off")
+        if os.geteuid() == 0:
+            # Root may write anywhere: become nobody, who must reach the folder and the program.
+            self.folder.chmod(0o755)
+            program = self.folder / "hbmtuned"
+            shutil.copy(support.BIN / "hbmtuned", program)
+            program.chmod(0o755)
+            command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program,
+                       *command[1:]]
+        sentence = self.refused(*command)
+        self.assertIn(str(self.folder / "data"), sentence)
+
+    def test_a_stale_socket_of_a_killed_daemon_is_replaced(self):
+        self.start_daemon()
+        self.kill_daemon()
+        self.assertTrue(self.socket.exists())
+        self.start_daemon()
+        self.client("devices")
+
+    def test_a_socket_path_over_107_bytes(self):
+        deep = self.folder / ("d" * 100)
+        deep.mkdir()
+        self.socket = deep / "hbmtuned.sock"
+        self.assertGreater(len(str(self.socket)), 107)
+        self.start_daemon()
+        self.assertIn("model:mi210", self.client("devices").stdout)
+
+
+class FullDisk(support.Case):
+    """A limit on the size of its files, set while it runs, stands in for a disk that is full."""
+
+    def limit_files(self, most_bytes):
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE,
+                         (most_bytes, resource.RLIM_INFINITY))
+
+    def test_nothing_is_stored_and_nothing_lost(self):
+        self.start_daemon()
+        words = ("tune", "--model", "gpt2", "--seq-len", 512, "--device", "model:mi210")
+        self.client(*words)
+        self.limit_files(4096)
+        sentence = self.sentence(*words, code=support.FAILED)
+        self.assertRegex(sentence, "disk|full|database|store")
+        self.assertEqual(self.client_json("show", 1)["study"]["state"], "succeeded")
+        self.assertEqual(len(self.client_json("studies")), 1)
+        self.limit_files(resource.RLIM_INFINITY)
+        self.client(*words)
+        self.assertEqual(len(self.client_json("studies")), 2)
+
+
+class Stopping(support.Case):
+    def test_sigterm_exits_0_in_under_2_seconds_and_takes_the_socket_away(self):
+        self.start_daemon()
+        self.client("devices")
+        start = time.monotonic()
+        self.assertEqual(self.stop_daemon(), 0)
+        self.assertLess(time.monotonic() - start, 2)
+        self.assertFalse(self.socket.exists())
+
+
+class Http(support.Case):
+    def setUp(self):
+        super().setUp()
+        self.start_daemon("--http", "127.0.0.1:0")
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def test_promtool_accepts_the_metrics_after_a_study(self):
+        self.client(*self.host_study("--max-trials", 2))
+        text = self.get("/metrics")
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                              capture_output=True, timeout=30)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+        self.assertTrue(names)
+        for name in names:
+            self.assertTrue(name.startswith("hbmtune_"), name)
+
+    def test_health(self):
+        self.assertTrue(self.get("/healthz"))
+        self.assertTrue(self.get("/readyz"))
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            self.get("/nothing")
+        self.assertEqual(caught.exception.code, 404)
+        caught.exception.close()
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,55 @@
+"""The daemon dies in mid-study and comes back."""
+
+import support
+from support import DONE
+
+
+class Restart(support.Case):
+    def test_a_killed_daemon_goes_on_without_repeating_a_finished_trial(self):
+        self.start_daemon()
+        self.client(*self.host_study("--detach"))
+        support.wait_until(lambda: len(self.finished_trials()) >= 2, 60, "two trials finish")
+        self.kill_daemon()
+        before = self.finished_trials()
+        self.start_daemon()
+        self.finish_study()
+        after = self.finished_trials()
+        self.assertGreater(len(after), len(before), "nothing ran after the restart")
+        for trial in set(after):
+            self.assertEqual(after.count(trial), 1, f"{trial} finished twice: {after}")
+        trials = self.client_json("show", 1)["trials"]
+        self.assertTrue(all(trial["state"] == "finished" for trial in trials), trials)
+        self.assertEqual({trial["trial"] for trial in trials} & set(before), set(before))
+
+    def test_a_client_that_follows_survives_the_restart(self):
+        self.start_daemon()
+        client = self.spawn_client(*self.host_study())
+        support.wait_until(self.finished_trials, 60, "a trial finishes")
+        self.kill_daemon()
+        self.start_daemon()
+        out, err = client.communicate(timeout=290)
+        self.assertEqual(client.returncode, DONE, out + err)
+        self.assertIn("recommended", out)
+
+    def test_a_stopped_daemon_exits_0_and_resumes_too(self):
+        self.start_daemon()
+        self.client(*self.host_study("--detach"))
+        support.wait_until(self.finished_trials, 60, "a trial finishes")
+        self.assertEqual(self.stop_daemon(), 0)
+        self.start_daemon()
+        self.finish_study()
+        finished = self.finished_trials()
+        self.assertEqual(len(finished), len(set(finished)) + self.cut_short(finished), finished)
+
+    def cut_short(self, finished):
+        """Trials that the stop cancelled, which finish again after the restart."""
+        cancelled = [trial for event, trial, rest in self.journal_lines()
+                     if event == "finished" and rest.endswith("CANCELLED")]
+        return sum(finished.count(trial) - 1 for trial in cancelled)
+
+    def finish_study(self):
+        self.assertEqual(self.wait_for_study()["state"], "succeeded")
+
+
+if __name__ == "__main__":
+    support.main()
