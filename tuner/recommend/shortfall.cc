@@ -21,11 +21,15 @@ struct Least {
   Estimate estimate;
 };
 
-// The config's peak.
+// The config's peak. `refusal` keeps why the first of those was refused that were.
 int64_t TakeIfLess(const Workload& workload, const TrainConfig& config,
-                   const WorkloadEstimator& estimator, std::optional<Least>& least) {
+                   const WorkloadEstimator& estimator, std::optional<Least>& least,
+                   absl::Status& refusal) {
   absl::StatusOr<Estimate> estimate = estimator(workload, config);
-  if (!estimate.ok()) return INT64_MAX;
+  if (!estimate.ok()) {
+    refusal.Update(estimate.status());
+    return INT64_MAX;
+  }
   int64_t peak = estimate->peak_used_bytes;
   if (!least || peak < least->estimate.peak_used_bytes) {
     least = Least{config, *std::move(estimate)};
@@ -34,21 +38,25 @@ int64_t TakeIfLess(const Workload& workload, const TrainConfig& config,
 }
 
 // The setting that needs least, then its refining axes as long as they help.
-std::optional<Least> FindLeast(const Space& space, const WorkloadEstimator& estimator) {
+absl::StatusOr<Least> FindLeast(const Space& space, const WorkloadEstimator& estimator) {
+  absl::Status refusal;
   std::optional<Least> least;
   const std::vector<TrainConfig> settings = space.Settings();
   Explore(settings, [&](size_t i) {
-    return -double(TakeIfLess(space.workload(), settings[i], estimator, least));
+    return -double(TakeIfLess(space.workload(), settings[i], estimator, least, refusal));
   });
-  if (!least) return least;
+  if (!least) {
+    return absl::FailedPreconditionError(
+        Text("no config of the space can be estimated: ", std::string(refusal.message())));
+  }
   int64_t before = INT64_MAX;
   while (least->estimate.peak_used_bytes < before) {
     before = least->estimate.peak_used_bytes;
     for (const TrainConfig& refined : space.Refinements(least->config)) {
-      TakeIfLess(space.workload(), refined, estimator, least);
+      TakeIfLess(space.workload(), refined, estimator, least, refusal);
     }
   }
-  return least;
+  return *std::move(least);
 }
 
 struct Change {
@@ -183,6 +191,10 @@ std::string Message(const Workload& workload, const Least& least) {
     return Text("nothing that was tried fits in ", ceiling, ", though the least is estimated at ",
                 needs);
   }
+  if (least.estimate.peak_used_bytes <= least.estimate.ceiling_bytes) {
+    return Text("nothing fits in the host's memory: the config that needs least of the device (",
+                words, ") needs ", FormatBytes(least.estimate.host_bytes), " there");
+  }
   return Text("nothing fits in ", ceiling, ": the least is ", needs);
 }
 
@@ -190,10 +202,8 @@ std::string Message(const Workload& workload, const Least& least) {
 
 absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts& device,
                                            const WorkloadEstimator& estimate) {
-  std::optional<Least> least = FindLeast(space, estimate);
-  if (!least) {
-    return absl::FailedPreconditionError("no config of the space can be estimated on this device");
-  }
+  absl::StatusOr<Least> least = FindLeast(space, estimate);
+  if (!least.ok()) return least.status();
   Shortfall shortfall;
   shortfall.train_config = least->config;
   shortfall.estimate = least->estimate;

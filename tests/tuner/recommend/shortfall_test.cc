@@ -91,9 +91,24 @@ TEST(Shortfall, FailsWhereNothingCanBeEstimated) {
   Space space = *Space::Create(MakeWorkload(Framework::kHfSdpa), {});
   absl::Status status =
       ExplainShortfall(space, {}, [](const Workload&, const TrainConfig&) {
-        return absl::StatusOr<Estimate>(absl::InternalError("no"));
+        return absl::StatusOr<Estimate>(absl::InvalidArgumentError("no such thing"));
       }).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no such thing"));
+}
+
+TEST(Shortfall, NamesTheHostsMemoryWhereThatIsShort) {
+  Space space = *Space::Create(MakeWorkload(Framework::kHfSdpa), {});
+  absl::StatusOr<Shortfall> shortfall =
+      ExplainShortfall(space, {}, [](const Workload& w, const TrainConfig& c) {
+        Estimate estimate = Textbook(w, c, int64_t{1} << 40);
+        estimate.fits = false;
+        estimate.host_bytes = int64_t{3} << 30;
+        return absl::StatusOr<Estimate>(estimate);
+      });
+  ASSERT_TRUE(shortfall.ok());
+  EXPECT_THAT(shortfall->message, AllOf(StartsWith("nothing fits in the host's memory"),
+                                        HasSubstr("3.00 GiB")));
 }
 
 }  // namespace
