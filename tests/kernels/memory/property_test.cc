@@ -96,7 +96,8 @@ void Check(const CachingAllocator& allocator, const ModelledSource& source,
 void CheckSnapshot(const CachingAllocator& allocator) {
   int64_t total = 0, allocated = 0, active = 0, blocks = 0;
   Address end = 0;
-  for (const auto& segment : Snapshot(allocator, nullptr)["segments"]) {
+  const nlohmann::ordered_json snapshot = Snapshot(allocator, nullptr);
+  for (const auto& segment : snapshot["segments"]) {
     ASSERT_LE(end, segment["address"].get<Address>()) << "not in order of address";
     end = segment["address"].get<Address>();
     for (const auto& block : segment["blocks"]) {
