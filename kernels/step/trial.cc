@@ -90,10 +90,6 @@ class Trial {
   }
 
   void CheckRequest() const {
-    if (request_.memory_bytes <= 0) {
-      throw std::invalid_argument("memory budget of the host device must be over 0, got " +
-                                  std::to_string(request_.memory_bytes));
-    }
     if (request_.workload.world_size > 1 && request_.rendezvous_path.empty()) {
       throw std::invalid_argument("ranks of a world of " +
                                   std::to_string(request_.workload.world_size) +

@@ -31,15 +31,16 @@ struct DeferredOp {
   }
 };
 
+int64_t CheckedBudget(int64_t bytes) {
+  if (bytes > 0) return bytes;
+  throw std::invalid_argument("memory budget of the host device must be over 0, got " +
+                              std::to_string(bytes));
+}
+
 }  // namespace
 
 HostDevice::HostDevice(const HostDeviceOptions& options)
-    : options_(options), source_(options.memory_bytes) {
-  if (options.memory_bytes <= 0) {
-    throw std::invalid_argument("memory budget of the host device must be over 0, got " +
-                                std::to_string(options.memory_bytes));
-  }
-}
+    : options_(options), source_(CheckedBudget(options.memory_bytes)) {}
 
 HostDevice::~HostDevice() = default;
 

@@ -25,6 +25,8 @@ void DataParallel::OnGradient(Parameter& parameter) {
 
 void DataParallel::EndBackward() {
   if (!reducing_) return;
+  // A first layer whose input needs no gradient (adapters) has no node that ends its weights.
+  for (Parameter& parameter : context_.parameters.all()) Release(parameter);
   context_.tape.Phase(PhaseKind::kReduce);
   if (!open_.members.empty()) Launch();
   for (Bucket& bucket : travelling_) Unpack(bucket);
