@@ -1,6 +1,6 @@
-"""Our training step beside PyTorch's, in turns, on the machine as it is: medians of whole processes.
+"""Our training step beside PyTorch's, in turns, on one machine: medians of whole processes.
 
-    python3 tests/bench/compare_step.py build/release/bench/step_bench [--python python3] [--rounds 5]
+    python3 tests/bench/compare_step.py build/release/bench/step_bench [--python python3]
 
 `--python` is an interpreter that has PyTorch. Prints a line a run and the ratios at the end.
 """
