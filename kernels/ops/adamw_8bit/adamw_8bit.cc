@@ -1,6 +1,5 @@
 #include "kernels/ops/adamw_8bit/adamw_8bit.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/ops/adamw_8bit/dynamic_code.h"

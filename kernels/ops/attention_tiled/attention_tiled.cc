@@ -1,7 +1,5 @@
 #include "kernels/ops/attention_tiled/attention_tiled.h"
 
-#include <limits>
-
 #include "kernels/ops/attention_tiled/tile_kernels.h"
 #include "kernels/ops/support/attention_tile.h"
 #include "kernels/ops/support/rows.h"

@@ -1,8 +1,6 @@
 #include "kernels/ops/finite/finite.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cmath>
 
 #include "kernels/ops/support/check.h"
 #include "kernels/ops/support/leaves.h"

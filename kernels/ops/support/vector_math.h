@@ -12,7 +12,7 @@ namespace hbmtune::ops {
 
 // e^x to 2 ulp for |x| < 86; 0 under −86, infinity over 88.72, NaN for NaN. x is split into
 // n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, so that r is exact), and e^r is a
-// polynomial fitted to 2e-8 relative error.
+// polynomial (coefficients of Cephes' expf).
 HBMTUNE_INLINE float Exp(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer
   const float clamped = x < -86.0f ? -86.0f : (x > 89.0f ? 89.0f : x);
