@@ -117,8 +117,8 @@ grpc::ServerUnaryReactor* DevicesService::WaitLease(grpc::CallbackServerContext*
                                                     v1::Lease* response) {
   auto* reactor = context->DefaultReactor();
   auto caller = answer_.Check(context, "WaitLease");
-  absl::StatusOr<Lease> lease = caller.status();
-  if (caller.ok()) lease = LeaseFor(*caller, request->job_id());
+  absl::StatusOr<Lease> lease = caller.ok() ? LeaseFor(*caller, request->job_id())
+                                            : absl::StatusOr<Lease>(caller.status());
   if (!lease.ok()) {
     reactor->Finish(ToGrpc(lease.status()));
     return reactor;

@@ -216,7 +216,15 @@ TEST_F(DevicesTest, TheStatusPageShowsStudiesAndNoUsers) {
   EXPECT_EQ(status["studies"][0]["name"], "studies/1");
   EXPECT_EQ(status["studies"][0]["state"], "SUCCEEDED");
   EXPECT_GT(status["studies"][0]["trials"].size(), 2U);
-  EXPECT_GT(status["studies"][0]["trials"][0]["peak_used_bytes"], 0);
+  int fitting = 0;
+  for (const auto& trial : status["studies"][0]["trials"]) {
+    if (!trial["fits"]) continue;
+    ++fitting;
+    EXPECT_GT(trial["peak_used_bytes"], 0);
+    EXPECT_GT(trial["tokens_per_second"], 0);
+  }
+  EXPECT_GT(fitting, 0);
+  EXPECT_EQ(reply.body.find("uid"), std::string::npos);
 }
 
 TEST_F(DevicesTest, ShowsTheGpusOfTheNode) {

@@ -46,6 +46,8 @@ class ProcessTest : public ::testing::Test {
             "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2,
             "vocab_size": 256, "max_position_embeddings": 512})");
     request.mutable_model()->set_name(name);
+    // One that fits: the fake probe must get as far as misbehaving.
+    if (name != "plain") (*request.mutable_pins())["micro_batch"] = "4";
     request.set_device("host");
     request.mutable_ceiling()->set_capacity_bytes(64 << 20);
     request.set_budget_seconds(60);

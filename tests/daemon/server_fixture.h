@@ -62,6 +62,8 @@ class ServerTest : public ::testing::Test {
     request.mutable_workload()->set_seq_len(64);
     request.mutable_model()->set_config_json(TinyConfig());
     request.mutable_model()->set_name(name);
+    // One that fits: the fake probe must get as far as misbehaving.
+    if (name != "plain") (*request.mutable_pins())["micro_batch"] = "4";
     request.set_device("host");
     request.mutable_ceiling()->set_capacity_bytes(64 << 20);
     request.set_budget_seconds(30);
