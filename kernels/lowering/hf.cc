@@ -6,7 +6,9 @@
 #include "kernels/lowering/hf/refuse.h"
 #include "kernels/lowering/hf/trainer.h"
 #include "kernels/lowering/hf/zero.h"
-#include "kernels/ops/table.h"
+#include "kernels/ops/aten_pointwise/aten_pointwise.h"
+#include "kernels/ops/copy/copy.h"
+#include "kernels/ops/fill/fill.h"
 
 namespace hbmtune::lowering {
 namespace {
@@ -20,12 +22,15 @@ std::unique_ptr<HfModel> MakeModel(Aten& aten, const Workload& workload,
   }
 }
 
+// Gradients that meet may lie in memory in different orders.
+constexpr TapeOps kTapeOps{&ops::kAtenAdd, &ops::kAtenAdd, &ops::kFill, &ops::kCopy};
+
 // The loop around the model: one optimizer step of config.grad_accum micro-batches.
 class HfTrainer {
  public:
   HfTrainer(Program& program, const Workload& workload, const TrainConfig& config,
             const HfOptions& options)
-      : tape_(std::make_unique<Tape>(program, ops::OpsForTape())),
+      : tape_(std::make_unique<Tape>(program, kTapeOps)),
         aten_(*tape_, options.gpu),
         workload_(workload),
         config_(config),

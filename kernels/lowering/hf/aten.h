@@ -75,6 +75,9 @@ class Aten {
   // What a kernel takes for itself, or what only masks and checks read: filled, never used.
   Tensor Scratch(Dtype dtype, const Dims& shape) { return Full(dtype, shape, 0); }
 
+  // Any dtype, integers too.
+  void CopyInto(const Tensor& from, const Tensor& to);
+
   // --- views ------------------------------------------------------------------------------------
   Tensor View(Tensor x, const Dims& shape);        // throws std::logic_error if it is no view
   Tensor UnsafeView(Tensor x, const Dims& shape);  // a view that does not hold its base

@@ -157,7 +157,7 @@ void Aten::RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,
   Tensors in{Swapped(tape_, q), Swapped(tape_, k), Swapped(tape_, v)};
   if (attention.dropout > 0) in.push_back(state.random);
   Tensors out{Swapped(tape_, state.out),
-              tape_.ViewOf(state.lse, {s[0], s[1], s[2]}, state.lse.strides())};
+              tape_.ViewOf(state.lse, {s[0], s[1], s[2]}, {s[1] * s[2], s[2], 1})};
   tape_.Run(ops::kAttentionTiled, in, out, AttentionAttrsOf(attention));
 }
 
@@ -169,7 +169,7 @@ Aten::Tensors Aten::RunAttentionBackward(Backward& g, const Attention& attention
   const Tensor& lse = g.saved[4];
   Tensors in{Swapped(tape_, g.grads[0]), Swapped(tape_, q), Swapped(tape_, g.saved[1]),
              Swapped(tape_, g.saved[3]), Swapped(tape_, g.saved[5]),
-             tape_.ViewOf(lse, rows, lse.strides())};
+             tape_.ViewOf(lse, rows, DenseStrides(rows))};
   if (attention.dropout > 0) in.push_back(g.saved[g.saved[6] ? 6 : 7]);
   Tensors out{gradients[0], gradients[1], gradients[2], delta};
   tape_.Run(ops::kAttentionTiledBackward, in, out, AttentionAttrsOf(attention));
@@ -221,7 +221,8 @@ Aten::Tensors Aten::FlashBackward(Backward& g, const Attention& attention) {
     wide_k = Scratch(q.dtype(), wide);
     wide_v = Scratch(q.dtype(), wide);
   }
-  Tensor delta = tape_.ViewOf(sums, {batch, heads, q.shape()[2]}, sums.strides());
+  const Dims rows_of_heads{batch, heads, q.shape()[2]};
+  Tensor delta = tape_.ViewOf(sums, rows_of_heads, DenseStrides(rows_of_heads));
   Tensors views = RunAttentionBackward(g, attention, gradients, delta);
   wide_v = {};
   wide_k = {};

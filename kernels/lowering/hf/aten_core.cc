@@ -23,6 +23,14 @@ Tensor Aten::Full(Dtype dtype, const Dims& shape, double value) {
   return tape_.Full(dtype, shape, value, category_);
 }
 
+void Aten::CopyInto(const Tensor& from, const Tensor& to) {
+  if (from.dtype() == Dtype::kI64) {
+    tape_.Run(ops::kAtenAddScalar, {from}, {to}, Attrs::Of(ops::AtenPointwiseAttrs{0}));
+  } else {
+    tape_.Run(ops::kCopy, {from}, {to});
+  }
+}
+
 // --- nodes --------------------------------------------------------------------------------------
 
 Aten::Node Aten::Record(std::string_view name, std::initializer_list<const Tensor*> inputs) {

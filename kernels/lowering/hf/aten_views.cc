@@ -117,7 +117,7 @@ Dims Insert(const Dims& dims, int position, int64_t value) {
 Tensor Aten::Clone(Tensor x) {
   Node node = Record("CloneBackward0", {&x});
   Tensor out = New(x.dtype(), x.shape());
-  tape_.Run(ops::kCopy, {x}, {out});
+  CopyInto(x, out);
   Finish(std::move(node), {&x}, out, [](Backward& b) { return Tensors{b.grads[0]}; });
   return out;
 }

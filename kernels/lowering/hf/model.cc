@@ -1,7 +1,5 @@
 #include "kernels/lowering/hf/model.h"
 
-#include "kernels/ops/copy/copy.h"
-
 namespace hbmtune::lowering {
 
 HfModel::HfModel(Aten& aten, const Workload& workload, const TrainConfig& config)
@@ -45,8 +43,7 @@ Tensor HfModel::LossOf(Tensor logits, const Tensor& labels) {
   Tensor upcast = aten_.To(logits, Dtype::kF32);
   logits = std::move(upcast);
   Tensor padded = aten_.Full(Dtype::kI64, {batch, seq_len + 1}, -100);
-  aten_.tape().Run(ops::kCopy, {labels},
-                   {aten_.tape().ViewOf(padded, labels.shape(), padded.strides())});
+  aten_.CopyInto(labels, aten_.tape().ViewOf(padded, labels.shape(), padded.strides()));
   Tensor shifted = aten_.Contiguous(aten_.Slice(padded, 1, 1, seq_len + 1));
   Tensor flat = aten_.View(shifted, {batch * seq_len});
   Tensor rows = aten_.View(logits, {batch * seq_len, model_.vocab});

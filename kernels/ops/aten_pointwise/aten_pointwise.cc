@@ -39,7 +39,7 @@ void Loop(const OpArgs& args, Fn fn) {
     for (int64_t i = begin; i < end; ++i) {
       const double a = LoadScalar(args.in[0], OffsetOf(i, y.shape, a_strides));
       const double b = binary ? LoadScalar(args.in[1], OffsetOf(i, y.shape, b_strides)) : 0;
-      StoreScalar(y, fn(a, b, scalar), OffsetOf(i, y.shape, y.strides));
+      StoreElement(y, fn(a, b, scalar), OffsetOf(i, y.shape, y.strides));
     }
   });
 }

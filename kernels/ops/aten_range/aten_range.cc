@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/ops/support/check.h"
-#include "kernels/ops/support/rows.h"
+#include "kernels/ops/support/strided.h"
 
 namespace hbmtune::ops {
 namespace {
@@ -22,7 +22,7 @@ Cost CostOf(const OpArgs& args) { return StreamCost(args, 0); }
 
 void Arange(const OpArgs& args) {
   for (int64_t i = 0; i < args.out[0].elements(); ++i) {
-    StoreScalar(args.out[0], static_cast<double>(i), i);
+    StoreElement(args.out[0], static_cast<double>(i), i);
   }
 }
 

@@ -31,6 +31,15 @@ inline Dims BroadcastStrides(const TensorArg& tensor, const Dims& shape) {
   return strides;
 }
 
+// StoreScalar, for int64 too.
+inline void StoreElement(const TensorArg& tensor, double value, int64_t index) {
+  if (tensor.dtype == Dtype::kI64) {
+    tensor.as<int64_t>()[index] = static_cast<int64_t>(value);
+  } else {
+    StoreScalar(tensor, value, index);
+  }
+}
+
 // Whether `from` can be repeated to `to`: trailing extents are equal or 1.
 inline bool Broadcasts(const Dims& from, const Dims& to) {
   if (from.rank() > to.rank()) return false;
