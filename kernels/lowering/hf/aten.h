@@ -92,7 +92,7 @@ class Aten {
   Tensor Contiguous(Tensor x);
   Tensor Clone(Tensor x);
 
-  // --- elementwise --------------------------------------------------------------------------------
+  // --- elementwise -----------------------------------------------------------------------------
   Tensor Add(Tensor a, Tensor b);
   // Into a's memory, as x += y (bias of a product).
   Tensor AddInPlace(Tensor a, Tensor b);
@@ -120,7 +120,7 @@ class Aten {
   // Mean cross-entropy of [N, V] logits over [N] targets.
   Tensor CrossEntropy(Tensor logits, Tensor targets);
 
-  // --- products -----------------------------------------------------------------------------------
+  // --- products --------------------------------------------------------------------------------
   Tensor Linear(Tensor x, const Tensor& weight, const Tensor& bias = {});
   // addmm(bias, x, weight) with weight [in, out], for [N, in] (GPT-2's Conv1D).
   Tensor Addmm(Tensor bias, Tensor x, Tensor weight);

@@ -4,7 +4,7 @@
 #include "kernels/lowering/hf/model.h"
 #include "kernels/ops/aten_range/aten_range.h"
 
-// models/falcon/modeling_falcon.py: the 7B form (multi-query) and the new decoder (grouped K and V).
+// models/falcon/modeling_falcon.py: the 7B form (multi-query) and the new decoder (grouped K, V).
 namespace hbmtune::lowering {
 namespace {
 

@@ -64,6 +64,7 @@ class HfModel {
 // llama.cc (Llama, Mistral, Qwen2), gpt2.cc, falcon.cc: allocates the parameters.
 std::unique_ptr<HfModel> MakeLlama(Aten& aten, const Workload& workload, const TrainConfig& config);
 std::unique_ptr<HfModel> MakeGpt2(Aten& aten, const Workload& workload, const TrainConfig& config);
-std::unique_ptr<HfModel> MakeFalcon(Aten& aten, const Workload& workload, const TrainConfig& config);
+std::unique_ptr<HfModel> MakeFalcon(Aten& aten, const Workload& workload,
+                                    const TrainConfig& config);
 
 }  // namespace hbmtune::lowering

@@ -335,7 +335,9 @@ void ZeroOptimizer::StepGroup(size_t index) {
   if (!one || index + 1 == groups_.size()) accumulated_[one ? 0 : index] = {};
   aten_.set_category(Category::kOptimizer);
   if (!group.exp_avg) {
-    if (config_.optimizer_loop == OptimizerLoop::kFused) group.step = aten_.Full(Dtype::kF32, {}, 0);
+    if (config_.optimizer_loop == OptimizerLoop::kFused) {
+      group.step = aten_.Full(Dtype::kF32, {}, 0);
+    }
     group.exp_avg = aten_.Full(Dtype::kF32, {group.part}, 0);
     group.exp_avg_sq = aten_.Full(Dtype::kF32, {group.part}, 0);
   }
