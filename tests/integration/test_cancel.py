@@ -73,7 +73,7 @@ class Cancel(support.Case):
     def test_detach_leaves_it_running_and_watch_follows_it(self):
         self.client(*self.host_study("--max-trials", 3, "--detach"))
         watching = self.spawn_client("watch", 1)
-        out, err = watching.communicate(timeout=60)
+        out, err = watching.communicate(timeout=290)
         self.assertEqual(watching.returncode, DONE, out + err)
         self.assertIn("recommended", out)
 
