@@ -14,7 +14,11 @@
 #include "daemon/net/unix_socket.h"
 #include "daemon/options.h"
 #include "daemon/studies/event_hub.h"
+#include "hbmtune/v1/devices.pb.h"
+#include "hbmtune/v1/tuning.pb.h"
+#include "proto/convert.h"
 #include "tests/support/temp_dir.h"
+#include "tuner/export/export.h"
 
 namespace hbmtune::daemon {
 namespace {
@@ -137,6 +141,24 @@ TEST(HttpServer, ListensOnLoopbackOnly) {
   EXPECT_TRUE(IsLoopbackHost("localhost"));
   EXPECT_FALSE(IsLoopbackHost("localhost.evil.example"));
   EXPECT_FALSE(IsLoopbackHost("evil.example:80"));
+}
+
+// services/messages.cc turns these enums into messages by their order.
+template <class E>
+void ExpectSameOrder(const google::protobuf::EnumDescriptor* descriptor) {
+  ASSERT_EQ(descriptor->value_count(), static_cast<int>(EnumNames<E>::kNames.size()) + 1);
+  for (size_t i = 0; i < EnumNames<E>::kNames.size(); ++i) {
+    EXPECT_EQ(descriptor->FindValueByNumber(static_cast<int>(i) + 1)->name(),
+              ProtoEnumName(descriptor->name(), EnumNames<E>::kNames[i]));
+  }
+}
+
+TEST(Messages, EnumsHaveTheOrderOfTheirMessages) {
+  ExpectSameOrder<StudyState>(v1::StudyState_descriptor());
+  ExpectSameOrder<TrialState>(v1::TrialState_descriptor());
+  ExpectSameOrder<Objective>(v1::Objective_descriptor());
+  ExpectSameOrder<DeviceKind>(v1::DeviceKind_descriptor());
+  ExpectSameOrder<ExportFormat>(v1::ExportFormat_descriptor());
 }
 
 TEST(Metrics, CountTrialsByOutcome) {
