@@ -1,12 +1,12 @@
 #pragma once
 
+#include <absl/status/statusor.h>
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kernels/core/category.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/visit.h"

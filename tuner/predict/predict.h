@@ -1,8 +1,8 @@
 #pragma once
 
+#include <absl/status/statusor.h>
 #include <cstdint>
 
-#include "absl/status/statusor.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/visit.h"

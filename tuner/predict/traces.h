@@ -1,9 +1,9 @@
 #pragma once
 
+#include <absl/status/statusor.h>
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
 #include "kernels/device/modelled/step_trace.h"
