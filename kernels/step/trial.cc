@@ -85,7 +85,7 @@ class Trial {
   void SetThreads() const {
     const auto ranks = static_cast<int>(std::max<int64_t>(request_.workload.world_size, 1));
     const int threads = request_.threads > 0 ? static_cast<int>(request_.threads)
-                                             : std::max(1, omp_get_num_procs() / ranks);
+                                             : std::max(1, omp_get_max_threads() / ranks);
     omp_set_num_threads(threads);
   }
 

@@ -170,6 +170,7 @@ TEST(NotFinite, EndsATrialWithASentence) {
   step::TrialRequest request;
   request.workload = SmallWorkload("llama");
   request.memory_bytes = 64 << 20;
+  request.threads = 1;
   request.max_steps = 50;
   request.min_steps = 50;
   request.optimizer.lr = 1e30;
@@ -185,6 +186,7 @@ TEST(Learning, OverfitsOneBatch) {
     step::TrialRequest request;
     request.workload = SmallWorkload(model);
     request.memory_bytes = 64 << 20;
+    request.threads = 1;
     request.config.micro_batch = 2;
     request.min_steps = request.max_steps = 250;
     request.optimizer.lr = 5e-3;
@@ -206,6 +208,7 @@ double MeanOfLastTen(Dtype compute) {
   request.workload.model.layers = 2;
   request.workload.seq_len = 64;
   request.memory_bytes = 64 << 20;
+  request.threads = 1;
   request.config.micro_batch = 4;
   request.config.compute_dtype = compute;
   request.min_steps = request.max_steps = 199;
