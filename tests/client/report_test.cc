@@ -70,8 +70,8 @@ TEST(Report, ALongLineOfTheConfigIsWrappedBesideTheFigures) {
   output.train_config->offload.optimizer = OptimizerOffload::kCpuAdam;
   output.train_config->offload.activations = ActivationOffload::kCheckpoints;
   EXPECT_THAT(Shown([&](Terminal& t) { PrintRecommendation(t, output); }),
-              HasSubstr("  ZeRO 1, optimizer on the CPU, checkpoints in\n"
-                        "    host memory, buckets 5e8\n"));
+              HasSubstr("  ZeRO 1, optimizer on the CPU, checkpoints\n"
+                        "    in host memory, buckets 5e8\n"));
 }
 
 TEST(Report, AMeasurementIsShownInPlaceOfItsEstimate) {
