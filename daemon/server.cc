@@ -25,7 +25,7 @@ constexpr int kMaxMessageBytes = 4 << 20;
 constexpr auto kCallPatience = std::chrono::milliseconds(500);
 
 Prober::Settings ProberSettings(const Options& options) {
-  return {options.probe_path, options.lock_dir, options.probe_journal, {}};
+  return {options.probe_path, options.lock_dir, options.probe_journal, options.state_dir, {}};
 }
 
 double Seconds(const Clock& clock) { return absl::ToDoubleSeconds(clock.SinceBoot()); }

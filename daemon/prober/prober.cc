@@ -3,18 +3,22 @@
 #include <google/protobuf/util/delimited_message_util.h>
 #include <signal.h>
 
+#include <cstdio>
+#include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "daemon/prober/child_process.h"
 #include "daemon/prober/device_lock.h"
 #include "daemon/prober/probe_session.h"
 #include "hbmtune/v1/probe.pb.h"
+#include "kernels/core/hash.h"
 #include "proto/convert.h"
 
 namespace hbmtune::daemon {
 namespace {
 
-std::string RequestBytes(const ProbeTask& task, const std::string& journal_path) {
+v1::ProbeRequest RequestOf(const ProbeTask& task) {
   v1::ProbeRequest request;
   request.set_trial(task.trial);
   ToProto(task.workload, *request.mutable_workload());
@@ -26,11 +30,21 @@ std::string RequestBytes(const ProbeTask& task, const std::string& journal_path)
   request.set_max_steps(task.max_steps);
   request.set_step_budget_seconds(task.step_budget_seconds);
   request.set_seed(task.seed);
-  request.set_journal_path(journal_path);
   request.set_world_size(1);
-  std::ostringstream out;
-  google::protobuf::util::SerializeDelimitedToOstream(request, &out);
-  return out.str();
+  return request;
+}
+
+// By what is asked, not by the trial's name alone: a new database counts from 1 again.
+std::string ResultPath(const std::string& directory, const v1::ProbeRequest& request) {
+  if (directory.empty()) return "";
+  return directory + "/" + HashText(request.SerializeAsString()) + ".result";
+}
+
+std::optional<Measurement> LeftResult(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  v1::ProbeEvent::Finished finished;
+  if (path.empty() || !file || !finished.ParseFromIstream(&file)) return std::nullopt;
+  return FromProto<Measurement>(finished.measurement());
 }
 
 }  // namespace
@@ -49,6 +63,14 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
   request.stop = settings_.stop;
   auto lock = LockDevice(request, cancellation, log_);
   if (!lock.ok()) return lock.status();
+  v1::ProbeRequest probe_request = RequestOf(task);
+  const std::string result_path = ResultPath(settings_.result_directory, probe_request);
+  if (auto left = LeftResult(result_path)) {
+    log_.Info("an earlier probe's result is taken", {{"trial", task.trial}});
+    return *left;
+  }
+  probe_request.set_journal_path(settings_.journal_path);
+  probe_request.set_result_path(result_path);
   ChildProcess::Command command;
   command.path = settings_.probe_path;
   command.inherit = lock->fd();
@@ -56,7 +78,14 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
   if (!child.ok()) return child.status();
   lock->WritePid(child->pid());
   ProbeSession session(*std::move(child), task, settings_.stop, clock_, log_);
-  return session.Follow(RequestBytes(task, settings_.journal_path), cancellation, observer);
+  std::ostringstream bytes;
+  google::protobuf::util::SerializeDelimitedToOstream(probe_request, &bytes);
+  return session.Follow(bytes.str(), cancellation, observer);
+}
+
+void Prober::Forget(const ProbeTask& task) const {
+  const std::string path = ResultPath(settings_.result_directory, RequestOf(task));
+  if (!path.empty()) std::remove(path.c_str());
 }
 
 }  // namespace hbmtune::daemon

@@ -51,7 +51,8 @@ class Prober {
   struct Settings {
     std::string probe_path;
     std::string lock_directory;
-    std::string journal_path;  // empty: none
+    std::string journal_path;      // empty: none
+    std::string result_directory;  // of results that were not stored yet; empty: none
     StopLadder::Times stop;
   };
   Prober(Settings settings, const Clock& clock, const Log& log);
@@ -59,8 +60,11 @@ class Prober {
   // Blocks until the probe is gone. However it ended, there is a measurement: what it reported, or
   // CRASHED, TIMEOUT, CANCELLED or DEVICE_LOST with a sentence. A status only if there was no
   // probe: the program cannot be started, or the device's lock cannot be had. Any thread.
+  // A result that an earlier daemon of this state did not live to store is returned as it is.
   absl::StatusOr<Measurement> Run(const ProbeTask& task, const Cancellation& cancellation,
                                   const ProbeObserver& observer) const;
+  // The task's measurement is stored: the probe's own copy may go.
+  void Forget(const ProbeTask& task) const;
 
  private:
   const Settings settings_;

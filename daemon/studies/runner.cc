@@ -139,6 +139,7 @@ bool StudyRunner::RunTrial(TrialRecord trial) {
                {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
     return false;
   }
+  if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
   parts_.count(trial, session_.plan().device.kind);
   return true;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
 
@@ -18,6 +19,20 @@ void AppendLine(const std::string& path, const std::string& line) {
               << std::strerror(errno) << '\n';
   }
   if (file >= 0) close(file);
+}
+
+void WriteWhole(const std::string& path, const std::string& bytes) {
+  if (path.empty()) return;
+  const std::string beside = path + ".new";
+  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool whole = file >= 0 &&
+               write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+               fsync(file) == 0;
+  if (file >= 0) close(file);
+  if (!whole || std::rename(beside.c_str(), path.c_str()) != 0) {
+    std::cerr << "hbmtune-probe: cannot write the result " << path << ": "
+              << std::strerror(errno) << '\n';
+  }
 }
 
 }  // namespace hbmtune::probe

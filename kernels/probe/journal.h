@@ -8,4 +8,8 @@ namespace hbmtune::probe {
 // Nothing for an empty path; a file that cannot be written is a line on stderr, not a failure.
 void AppendLine(const std::string& path, const std::string& line);
 
+// Puts `bytes` in the file so that it is there whole or not at all, and stays over a power cut:
+// written beside it, synced, renamed. The same for an empty path and for failure.
+void WriteWhole(const std::string& path, const std::string& bytes);
+
 }  // namespace hbmtune::probe

@@ -108,10 +108,13 @@ int Serve(int input, int output) {
              "started " + message.trial() + " " + std::to_string(getpid()));
   EventWriter writer(output);
   const Measurement measurement = Run(message, writer);
-  AppendLine(message.journal_path(),
-             "finished " + message.trial() + " " + std::string(Name(measurement.outcome)));
   v1::ProbeEvent event;
   ToProto(measurement, *event.mutable_finished()->mutable_measurement());
+  if (measurement.outcome != Outcome::kCancelled) {
+    WriteWhole(message.result_path(), event.finished().SerializeAsString());
+  }
+  AppendLine(message.journal_path(),
+             "finished " + message.trial() + " " + std::string(Name(measurement.outcome)));
   writer.Write(event);
   return writer.broken() ? 1 : 0;
 }

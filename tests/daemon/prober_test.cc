@@ -10,6 +10,7 @@
 
 #include "daemon/base/lock_file.h"
 #include "daemon/prober/event_reader.h"
+#include "kernels/core/json.h"
 #include "tests/support/temp_dir.h"
 
 namespace hbmtune::daemon {
@@ -25,7 +26,8 @@ StopLadder::Times QuickStop() {
 class ProberTest : public ::testing::Test {
  protected:
   Prober MakeProber(const std::string& path = FAKE_PROBE) {
-    return Prober({path, dir_.path(), dir_.path() + "/journal", QuickStop()}, clock_, log_);
+    return Prober({path, dir_.path(), dir_.path() + "/journal", dir_.path(), QuickStop()}, clock_,
+                  log_);
   }
   ProbeTask Task(const std::string& behaviour, int64_t micro_batch = 4) {
     ProbeTask task;
@@ -54,6 +56,21 @@ class ProberTest : public ::testing::Test {
   Cancellation cancellation_;
   ProbeObserver observer_;
 };
+
+TEST_F(ProberTest, TakesTheResultThatADaemonDidNotLiveToStore) {
+  const Measurement first = Run(Task("plain"));
+  const std::string journal = Journal();
+  EXPECT_EQ(ToJson(Run(Task("plain"))), ToJson(first));
+  EXPECT_EQ(Journal(), journal) << "the probe ran twice";
+  MakeProber().Forget(Task("plain"));
+  Run(Task("plain"));
+  EXPECT_NE(Journal(), journal);
+}
+
+TEST_F(ProberTest, TakesNoResultOfAnotherQuestion) {
+  Run(Task("plain"));
+  EXPECT_EQ(Run(Task("plain", 8)).peak_allocated_bytes, 8000);
+}
 
 TEST_F(ProberTest, BringsBackWhatTheProbeMeasured) {
   int64_t pid = 0;

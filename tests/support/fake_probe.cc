@@ -16,6 +16,7 @@
 #include <fcntl.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <string>
 
@@ -62,6 +63,9 @@ void SendStep(int64_t index, double seconds) {
 int Finish(const ProbeRequest& request, ProbeEvent& event) {
   const auto outcome = event.finished().measurement().outcome();
   const std::string name = hbmtune::v1::Outcome_Name(outcome).substr(8);  // without OUTCOME_
+  if (outcome != hbmtune::v1::OUTCOME_CANCELLED && !request.result_path().empty()) {
+    std::ofstream(request.result_path()) << event.finished().SerializeAsString();
+  }
   Append(request.journal_path(), "finished " + request.trial() + " " + name + "\n");
   Send(event);
   return 0;
