@@ -27,7 +27,8 @@ class HalfPrecision : public ::testing::TestWithParam<HalfCase> {};
 
 // On its way through two layers and back a value is rounded some hundred times, each by the unit
 // roundoff u (2^-9 for bf16, 2^-12 for fp16) at most and at random: u √100 is 2e-2 for bf16. A
-// single tensor, whose sum may cancel, is given twice that (adapters are few and small).
+// single tensor, whose sum may cancel, is given twice that (adapters are few and small), and √2 more
+// where the weights are rounded too, which the reference's are not.
 TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
   const double tolerance = GetParam().compute == Dtype::kBf16 ? 2e-2 : 2.5e-3;
   Recorded recorded(GetParam().model);
@@ -39,6 +40,7 @@ TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
   run.Start(recorded);
   const double reference = recorded.file.Values("fp64/loss")[0];
   EXPECT_NEAR(run.Step(), reference, tolerance * reference);
+  const double single = 2 * tolerance * (IsHalf(GetParam().param) ? std::sqrt(2.0) : 1.0);
   std::vector<double> all, all_reference;
   const double scale =
       GetParam().compute == Dtype::kF16 ? run.Values("loss_scale")[0] : 1;
@@ -48,7 +50,7 @@ TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
     std::vector<double> gradient = run.Values(named.name + ".grad");
     for (double& x : gradient) x /= scale;
     const std::vector<double> truth = recorded.file.Values(name);
-    EXPECT_LT(RelativeError(gradient, truth), 2 * tolerance) << named.name;
+    EXPECT_LT(RelativeError(gradient, truth), single) << named.name;
     all.insert(all.end(), gradient.begin(), gradient.end());
     all_reference.insert(all_reference.end(), truth.begin(), truth.end());
   }
