@@ -15,7 +15,7 @@ build_packages=(
 )
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev ccache git sqlite3
-  python3 python3-grpcio python3-protobuf python3-jsonschema prometheus systemd util-linux librocm-smi64-1
+  python3 python3-grpcio python3-protobuf python3-jsonschema prometheus systemd librocm-smi64-1
 )
 
 fail() {
