@@ -116,7 +116,7 @@ void ToMessage(const Advice& advice, v1::Recommendation& message) {
   message.set_study(StudyName(advice.study.id));
   ToProto(spec.workload, *message.mutable_workload());
   message.set_device(spec.device);
-  ToProto(spec.ceiling, *message.mutable_ceiling());
+  ToProto(advice.ceiling, *message.mutable_ceiling());
 }
 
 v1::DeviceState StateOf(const DeviceArbiter::DeviceView& view, bool running) {

@@ -35,6 +35,11 @@ absl::StatusOr<Advice> Recommender::Work(const StudyRecord& study) {
   if (!trials.ok()) return trials.status();
   Advice advice;
   advice.study = study;
+  advice.ceiling = plan->ceiling;
+  advice.ceiling.device_bytes = CeilingBytes(plan->ceiling, plan->device.profile);
+  if (advice.ceiling.capacity_bytes == 0) {
+    advice.ceiling.capacity_bytes = static_cast<int64_t>(plan->device.profile.capacity_bytes.value);
+  }
   auto recommendation = tuner::Choose(plan->space, HistoryOf(*trials));
   if (recommendation.ok()) {
     advice.recommendation = *std::move(recommendation);

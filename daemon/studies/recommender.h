@@ -22,6 +22,7 @@ struct Advice {
   StudyRecord study;
   std::optional<tuner::Recommendation> recommendation;
   std::optional<tuner::Shortfall> shortfall;
+  Ceiling ceiling;  // what was applied, every figure filled in
 };
 
 // Answers from finished trials. The answer for a study is kept until it has one more finished
