@@ -49,7 +49,9 @@ absl::StatusOr<LockFile> LockState(const Options& options) {
 }
 
 absl::Status Serve(const Options& options, ReadyNote& note) {
-  if (absl::Status status = EnsureDirectory(options.state_dir); !status.ok()) return status;
+  for (const std::string& directory : {options.state_dir, options.lock_dir}) {
+    if (absl::Status status = EnsureDirectory(directory); !status.ok()) return status;
+  }
   if (options.private_daemon) setsid();  // the starter's Ctrl-C is not ours
   auto lock = LockState(options);
   if (absl::IsAlreadyExists(lock.status())) {

@@ -28,7 +28,7 @@ absl::StatusOr<Address> AddressOf(const std::string& path) {
   std::string name = path;
   if (name.size() >= sizeof(result.address.sun_path)) {
     const std::filesystem::path full(path);
-    const std::string parent = full.parent_path().string();
+    const std::string parent = full.has_parent_path() ? full.parent_path().string() : ".";
     result.directory.Reset(open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!result.directory.valid()) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", parent));
@@ -48,7 +48,12 @@ absl::StatusOr<UniqueFd> BindAndListen(const std::string& path, int mode) {
   if (!address.ok()) return address.status();
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "cannot make a socket");
-  unlink(path.c_str());
+  struct stat there{};
+  if (lstat(path.c_str(), &there) == 0 && !S_ISSOCK(there.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is there already and is no socket: choose another --socket"));
+  }
+  unlink(path.c_str());  // what a dead daemon left: the lock says that none is alive
   // fchmod before bind sets the mode of the file that bind makes: nobody gets in between.
   fchmod(fd.get(), static_cast<mode_t>(mode));
   if (bind(fd.get(), address->get(), sizeof(sockaddr_un)) != 0) {

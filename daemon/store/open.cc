@@ -47,7 +47,8 @@ absl::Status MoveAside(const std::string& path, const std::string& aside) {
 
 }  // namespace
 
-absl::Status EnsureDirectory(const std::string& path) {
+absl::Status EnsureDirectory(const std::string& given) {
+  const std::string path = given.empty() ? "." : given;
   std::error_code error;
   const bool existed = std::filesystem::is_directory(path, error);
   if (!existed) {

@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenStore(const std::string& state_dir
                                                     const Clock& clock, const Log& log);
 
 // Makes the directory and its parents (mode 0700) unless it is there. PERMISSION_DENIED names the
-// directory that cannot be made or written.
+// directory that cannot be made or written. An empty path is the current directory.
 absl::Status EnsureDirectory(const std::string& path);
 
 }  // namespace hbmtune::daemon

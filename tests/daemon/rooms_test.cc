@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "daemon/base/log.h"
@@ -107,8 +108,17 @@ TEST(UnixSocket, RefusesALiveOneAndReplacesADeadOne) {
     EXPECT_TRUE(ConnectUnix(path).ok());
   }
   EXPECT_FALSE(ConnectUnix(path).ok());
-  ASSERT_EQ(close(creat(path.c_str(), 0600)), 0);  // what a dead daemon left
+  ASSERT_EQ(mknod(path.c_str(), S_IFSOCK | 0600, 0), 0);  // what a dead daemon left
   EXPECT_TRUE(UnixSocket::Listen(path, 0600).ok());
+}
+
+TEST(UnixSocket, NeverReplacesAFileThatIsNoSocket) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/precious.json";
+  std::ofstream(path) << "{}";
+  EXPECT_THAT(std::string(UnixSocket::Listen(path, 0600).status().message()),
+              HasSubstr("is no socket"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 
 TEST(UnixSocket, TakesAPathThatIsTooLongForAnAddress) {
