@@ -30,9 +30,9 @@ absl::Status First(std::initializer_list<absl::Status> checks) {
 }
 
 absl::Status CheckBatch(const Workload& w, const TrainConfig& c) {
-  constexpr int64_t kMost = 1 << 20;
-  absl::Status status = First({Within("micro_batch", c.micro_batch, 1, kMost),
-                               Within("grad_accum", c.grad_accum, 1, kMost)});
+  absl::Status status =
+      First({Within("micro_batch", c.micro_batch, 1, kMostSequencesPerRank),
+             Within("grad_accum", c.grad_accum, 1, kMostSequencesPerRank)});
   int64_t batch = c.micro_batch * c.grad_accum * w.world_size;
   if (!status.ok() || w.global_batch == 0 || batch == w.global_batch) return status;
   return Illegal("micro_batch ", c.micro_batch, " × grad_accum ", c.grad_accum, " × world_size ",

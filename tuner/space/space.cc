@@ -1,6 +1,7 @@
 #include "tuner/space/space.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/core/field_path.h"
 #include "tuner/space/pins.h"
@@ -17,18 +18,28 @@ bool IsDetail(std::string_view path) {
   return false;
 }
 
+// Ascending, in pairs up to the square root: 1024 tries for the largest share that is legal.
+std::vector<int64_t> Divisors(int64_t share) {
+  std::vector<int64_t> divisors;
+  for (int64_t m = 1; m * m <= share; ++m) {
+    if (share % m != 0) continue;
+    divisors.push_back(m);
+    if (m * m != share) divisors.push_back(share / m);
+  }
+  std::sort(divisors.begin(), divisors.end());
+  return divisors;
+}
+
 std::vector<int64_t> AllMicroBatches(const Workload& w, const Pins& pins) {
-  std::vector<int64_t> all;
-  int64_t share = w.global_batch / w.world_size;
-  int64_t most = share > 0 ? share : kLargestMicroBatch;
+  if (w.global_batch > 0) return Divisors(w.global_batch / w.world_size);
+  int64_t most = kLargestMicroBatch;
   auto pin = pins.find("micro_batch");
-  if (share == 0 && pin != pins.end() && pin->second.is_object() &&
+  if (pin != pins.end() && pin->second.is_object() &&
       pin->second.contains("max") && pin->second["max"].is_number_integer()) {
     most = std::clamp<int64_t>(pin->second["max"].get<int64_t>(), 1, 1 << 16);
   }
-  for (int64_t m = 1; m <= most; ++m) {
-    if (share == 0 || share % m == 0) all.push_back(m);
-  }
+  std::vector<int64_t> all(static_cast<size_t>(most));
+  std::iota(all.begin(), all.end(), int64_t{1});
   return all;
 }
 

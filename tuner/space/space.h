@@ -45,6 +45,10 @@ struct Axis {
 // ranks; without, every whole number up to kLargestMicroBatch, and accumulation is 1.
 inline constexpr int64_t kLargestMicroBatch = 1024;
 
+// Most sequences that one rank takes in an optimizer step, far over any that is trained: it bounds
+// micro_batch, grad_accum and with the ranks global_batch, so that no product overflows.
+inline constexpr int64_t kMostSequencesPerRank = 1 << 20;
+
 // The legal train configs of one workload. Legal by construction: an axis whose condition does not
 // hold (buckets without ZeRO, loss scale without fp16, …) keeps its default. Immutable.
 class Space {

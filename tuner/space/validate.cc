@@ -39,6 +39,11 @@ absl::Status CheckRanks(const Workload& w) {
                    Name(w.framework), "+ddp or ", Name(w.framework), "+deepspeed");
   }
   if (w.global_batch < 0) return Illegal("global_batch ", w.global_batch, " is negative");
+  if (w.global_batch > kMostSequencesPerRank * w.world_size) {
+    return Illegal("global_batch ", w.global_batch, " is too large: at most ",
+                   kMostSequencesPerRank * w.world_size, " sequences in one optimizer step, ",
+                   kMostSequencesPerRank, " a rank");
+  }
   if (w.global_batch % w.world_size != 0) {
     return Illegal("global_batch ", w.global_batch, " is not divisible by world_size ",
                    w.world_size, ": the nearest that is are ",

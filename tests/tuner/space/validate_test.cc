@@ -123,6 +123,9 @@ TEST(ValidateWorkload, NamesWhatIsWrong) {
   EXPECT_THAT(error([](Workload& w) { w.seq_len = 0; }), HasSubstr("seq_len 0"));
   EXPECT_THAT(error([](Workload& w) { w.world_size = 0; }), HasSubstr("world_size 0"));
   EXPECT_THAT(error([](Workload& w) { w.global_batch = -8; }), HasSubstr("global_batch -8"));
+  EXPECT_THAT(error([](Workload& w) { w.global_batch = 99'999'999'999'999; }),
+              HasSubstr("global_batch 99999999999999 is too large: at most 1048576 sequences"));
+  EXPECT_EQ(error([](Workload& w) { w.world_size = 4, w.global_batch = 4 << 20; }), "");
   EXPECT_THAT(error([](Workload& w) { w.world_size = 8, w.global_batch = 12; }),
               HasSubstr("not divisible by world_size 8: the nearest that is are 8 and 16"));
   EXPECT_THAT(error([](Workload& w) { w.world_size = 2, w.framework = Framework::kHfSdpa; }),
