@@ -74,9 +74,12 @@ std::optional<std::string> ConfigReader::FindString(const char* key) const {
 
 std::optional<std::string> ConfigReader::FirstArchitecture() const {
   const nlohmann::json* list = Find({"architectures"});
-  if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) {
-    return std::nullopt;
+  if (list == nullptr) return std::nullopt;
+  auto is_string = [](const nlohmann::json& item) { return item.is_string(); };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_string)) {
+    Fail("has architectures = " + list->dump() + ", which must be a list of class names");
   }
+  if (list->empty()) return std::nullopt;
   return list->front().get<std::string>();
 }
 
@@ -105,7 +108,10 @@ double ConfigReader::RopeTheta() const {
   const nlohmann::json* rope = Find({"rope_parameters"});
   if (rope != nullptr && rope->is_object()) {
     auto theta = rope->find("rope_theta");
-    if (theta != rope->end() && theta->is_number()) return theta->get<double>();
+    if (theta != rope->end() && !theta->is_number()) {
+      Fail("has rope_theta = " + theta->dump() + ", which must be a number");
+    }
+    if (theta != rope->end()) return theta->get<double>();
   }
   return Number({"rope_theta"}, kTransformersDefault);
 }

@@ -19,7 +19,7 @@ class ConfigReader {
   // The first of the keys that is there: configs of one model come in several spellings.
   std::optional<int64_t> FindInteger(std::initializer_list<const char*> keys) const;
   std::optional<std::string> FindString(const char* key) const;
-  std::optional<std::string> FirstArchitecture() const;
+  std::optional<std::string> FirstArchitecture() const;  // throws unless a list of strings
 
   int64_t Integer(std::initializer_list<const char*> keys) const;  // throws if absent
   double Number(std::initializer_list<const char*> keys, double otherwise) const;

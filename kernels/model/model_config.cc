@@ -1,6 +1,8 @@
 #include "kernels/model/model_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -191,6 +193,32 @@ void CheckProbability(const ModelSpec& spec, const char* name, double value) {
                               std::to_string(value) + ", which must be at least 0 and under 1");
 }
 
+void CheckReals(const ModelSpec& spec) {
+  auto fail = [&](const char* name, double value, const char* rule) {
+    std::ostringstream text;
+    text << "model config '" << spec.name << "' has " << name << " = " << value << ", which must "
+         << rule;
+    throw std::invalid_argument(text.str());
+  };
+  // Models have 1e-12 to 1e-3; from 0.1 on the epsilon, not the input, would set a norm's scale.
+  if (!(spec.norm_eps > 0 && spec.norm_eps < 0.1)) {
+    fail("a norm epsilon", spec.norm_eps, "be over 0 and under 0.1");
+  }
+  if (!(spec.rope_theta > 0 && std::isfinite(spec.rope_theta))) {
+    fail("rope_theta", spec.rope_theta, "be over 0 and finite");
+  }
+}
+
+// Experts change every size of the MLP; a dense model has none of these keys, or one expert.
+void RefuseExperts(const ConfigReader& config) {
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    int64_t experts = config.FindInteger({key}).value_or(1);
+    if (experts <= 1) continue;
+    config.Fail("has " + std::string(key) + " = " + std::to_string(experts) +
+                ": mixture of experts is not supported");
+  }
+}
+
 }  // namespace
 
 void CheckModelSpec(const ModelSpec& spec) {
@@ -205,6 +233,7 @@ void CheckModelSpec(const ModelSpec& spec) {
   CheckSize(spec, "max_position_embeddings", spec.max_positions, 1 << 27);
   CheckProbability(spec, "dropout", spec.dropout);
   CheckProbability(spec, "attention_dropout", spec.attention_dropout);
+  CheckReals(spec);
   if (spec.heads % spec.kv_heads != 0) {
     throw std::invalid_argument("model config '" + spec.name + "' has " +
                                 std::to_string(spec.heads) + " attention heads, which its " +
@@ -231,6 +260,7 @@ ModelSpec ParseModelConfig(const std::string& json_text, const std::string& name
   if (config.Has("quantization_config")) {
     config.Fail("has quantization_config: training on quantised weights is not modelled");
   }
+  RefuseExperts(config);
   switch (spec.architecture) {
     case Architecture::kFalcon: ReadFalcon(config, spec); break;
     case Architecture::kGpt2: ReadGpt2(config, spec); break;

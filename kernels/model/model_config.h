@@ -11,7 +11,8 @@ namespace hbmtune {
 // layers, heads and vocabulary must be there (and Llama's inner width). `name` is for people; it
 // becomes ModelSpec::name. Throws std::invalid_argument with one sentence: not JSON, not an
 // object, an unsupported or missing architecture, a missing or senseless size, heads that do not
-// divide, or a feature that is not modelled (ALiBi, quantised weights, other activations).
+// divide, or a feature that is not modelled (ALiBi, quantised weights, mixture of
+// experts, other activations).
 ModelSpec ParseModelConfig(const std::string& json_text, const std::string& name);
 
 // Throws std::invalid_argument unless every size is positive and sane and the heads divide.

@@ -137,6 +137,39 @@ TEST(ModelConfig, RejectsSenselessSizes) {
   }
 }
 
+TEST(ModelConfig, RejectsSenselessRealNumbers) {
+  for (double theta : {0.0, -10000.0}) {
+    EXPECT_THAT(ErrorOf(With(Llama(), "rope_theta", theta)), HasSubstr("has rope_theta = "));
+    EXPECT_THAT(ErrorOf(With(Llama(), "rope_parameters", {{"rope_theta", theta}})),
+                HasSubstr("must be over 0"));
+  }
+  EXPECT_THAT(ErrorOf(With(Llama(), "rope_parameters", {{"rope_theta", "1e4"}})),
+              HasSubstr("must be a number"));
+  for (double eps : {0.0, -1e-6, 0.1, 1e6}) {
+    EXPECT_THAT(ErrorOf(With(Llama(), "rms_norm_eps", eps)),
+                HasSubstr("which must be over 0 and under 0.1"));
+  }
+  EXPECT_EQ(ErrorOf(With(Llama(), "rms_norm_eps", 1e-12)), "");
+}
+
+TEST(ModelConfig, RejectsArchitecturesThatAreNoListOfStrings) {
+  for (const json& value : {json("LlamaForCausalLM"), json(7), json::array({1}),
+                            json::array({"LlamaForCausalLM", nullptr})}) {
+    EXPECT_THAT(ErrorOf(With(Llama(), "architectures", value)),
+                HasSubstr("must be a list of class names"));
+  }
+  EXPECT_EQ(ErrorOf(With(Llama(), "architectures", json::array())), "");
+}
+
+TEST(ModelConfig, RefusesExpertsInADenseArchitecture) {
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    EXPECT_THAT(ErrorOf(With(Llama(), key, 8)),
+                AllOf(HasSubstr(std::string(key) + " = 8"),
+                      HasSubstr("mixture of experts is not supported")));
+    EXPECT_EQ(ErrorOf(With(Llama(), key, 1)), "");
+  }
+}
+
 TEST(ModelConfig, RefusesByNameWhatIsNotModelled) {
   EXPECT_THAT(ErrorOf(With(Llama(), "hidden_act", "relu")), HasSubstr("hidden_act 'relu'"));
   EXPECT_THAT(ErrorOf(With(Llama(), "quantization_config", json::object())),
