@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "daemon/http/gpu_metrics.h"
+#include "daemon/http/job_metrics.h"
 #include "daemon/services/messages.h"
 #include "daemon/store/open.h"
 
@@ -63,6 +64,10 @@ Server::Server(const Options& options, LockFile state_lock, const Clock& clock, 
       sampler_(Sysfs(options.sysfs_root), [&clock] { return Seconds(clock); },
                [](const MinuteRow&) {}),
       catalogue_(options.profile_dir, [this] { return GpusOf(sampler_); }),
+      monitors_(
+          clock, [this](const std::string& device) { return DriverMemoryOf(device); },
+          [this](const JobFinding& finding) { TellFinding(finding); }),
+      memory_streams_(monitors_, clock),
       prober_(ProberSettings(options), clock, log),
       access_(peers_, RulesOf(options)) {}
 
@@ -96,7 +101,8 @@ absl::Status Server::OpenParts() {
   tuning_ = std::make_unique<TuningService>(TuningService::Parts{
       *studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_});
   devices_ = std::make_unique<DevicesService>(DevicesService::Parts{
-      catalogue_, *studies_, *arbiter_, *lease_waiters_, access_, log_, *pool_});
+      catalogue_, *studies_, *arbiter_, *lease_waiters_, monitors_, memory_streams_, access_, log_,
+      *pool_});
   AddGauges();
   // A private daemon watches no GPU: the node's own does.
   if (!options_.private_daemon) sampler_.Start();
@@ -117,6 +123,25 @@ void Server::AddGauges() {
   metrics_.AddGauge("hbmtune_leases", "Leases that jobs hold",
                     [this] { return static_cast<double>(arbiter_->Leases().size()); });
   metrics_.AddSource(std::make_shared<GpuMetrics>([this] { return sampler_.Devices(); }));
+  metrics_.AddSource(std::make_shared<JobMetrics>(monitors_));
+}
+
+DriverMemory Server::DriverMemoryOf(const std::string& device) const {
+  for (const DeviceState& state : sampler_.Devices()) {
+    if (state.identity.name() != device) continue;
+    return {state.sample.vram_used_bytes, state.sample.vram_total_bytes};
+  }
+  return {};
+}
+
+void Server::TellFinding(const JobFinding& found) {
+  log_.Warning("the memory monitor found something",
+               {{"kind", Name(found.finding.kind)},
+                {"device", found.device},
+                {"job", found.job_id},
+                {"step", found.finding.step},
+                {"what", found.finding.message}});
+  memory_streams_.Wake();
 }
 
 absl::Status Server::Listen() {
@@ -182,6 +207,8 @@ StatusView Server::Status() {
     }
     device.info = std::move(info);
   }
+  view.findings = monitors_.FindingsSince(0);
+  std::reverse(view.findings.begin(), view.findings.end());
   auto studies = studies_->List(0, kStudies);
   if (!studies.ok()) return view;
   for (StudyRecord& study : *studies) {
@@ -221,6 +248,7 @@ void Server::Drain() {
 Server::~Server() {
   Drain();
   acceptor_.reset();
+  memory_streams_.Close();
   // Calls that wait for a study end with it; the others are cut off.
   if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
   http_.reset();

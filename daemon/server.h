@@ -16,6 +16,7 @@
 #include "daemon/http/metrics.h"
 #include "daemon/http/status_page.h"
 #include "daemon/leases/arbiter.h"
+#include "daemon/monitor/job_monitors.h"
 #include "daemon/net/acceptor.h"
 #include "daemon/net/peers.h"
 #include "daemon/options.h"
@@ -23,6 +24,7 @@
 #include "daemon/services/access.h"
 #include "daemon/services/devices_service.h"
 #include "daemon/services/lease_waiters.h"
+#include "daemon/services/memory_streams.h"
 #include "daemon/services/tuning_service.h"
 #include "daemon/store/database.h"
 #include "daemon/store/lease_table.h"
@@ -57,6 +59,8 @@ class Server {
   absl::Status OpenParts();
   absl::Status Listen();
   void AddGauges();
+  DriverMemory DriverMemoryOf(const std::string& device) const;
+  void TellFinding(const JobFinding& finding);
   absl::Status StartHttp();
   HttpAnswer Readiness() const;
   StatusView Status();
@@ -70,6 +74,8 @@ class Server {
   Metrics metrics_;
   Sampler sampler_;
   Catalogue catalogue_;
+  JobMonitors monitors_;
+  MemoryStreams memory_streams_;
   Prober prober_;
   Peers peers_;
   Access access_;

@@ -52,6 +52,14 @@ json StudyJson(const StatusView::Study& study) {
           {"trials", trials}};
 }
 
+json FindingJson(const JobFinding& found) {
+  return {{"kind", Name(found.finding.kind)},
+          {"device", found.device},
+          {"step", found.finding.step},
+          {"message", found.finding.message},
+          {"advice", found.finding.advice}};
+}
+
 }  // namespace
 
 std::string StatusJson(const StatusView& view) {
@@ -63,6 +71,7 @@ std::string StatusJson(const StatusView& view) {
               {"findings", json::array()}};
   for (const auto& device : view.devices) out["devices"].push_back(DeviceJson(device));
   for (const auto& study : view.studies) out["studies"].push_back(StudyJson(study));
+  for (const auto& finding : view.findings) out["findings"].push_back(FindingJson(finding));
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/devices/catalogue.h"
+#include "daemon/monitor/job_monitors.h"
 #include "daemon/studies/study.h"
 
 namespace hbmtune::daemon {
@@ -29,6 +30,7 @@ struct StatusView {
   std::string degraded;  // why the store cannot be written; empty when it can
   std::vector<Device> devices;
   std::vector<Study> studies;  // newest first
+  std::vector<JobFinding> findings;  // newest first; their jobs' ids are not shown
 };
 
 // The page itself, and the JSON that it asks for every second.

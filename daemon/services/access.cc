@@ -40,6 +40,8 @@ constexpr Method kMethods[] = {
     {"hbmtune.v1.Devices.ReleaseLease", Role::kTune},
     {"hbmtune.v1.Devices.Quiesce", Role::kAdmin},
     {"hbmtune.v1.Devices.Resume", Role::kAdmin},
+    {"hbmtune.v1.Devices.ReportAllocator", Role::kTune},
+    {"hbmtune.v1.Devices.WatchMemory", Role::kRead},
 };
 
 std::set<int64_t> GroupIds(const std::string& names) {

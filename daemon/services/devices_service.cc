@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "daemon/base/errors.h"
+#include "daemon/services/memory_reports.h"
 #include "daemon/services/messages.h"
 #include "daemon/services/status.h"
 
@@ -19,6 +20,16 @@ absl::StatusOr<absl::Duration> ParseRemaining(double seconds) {
     return FieldError("remaining_seconds", "remaining_seconds must be a time");
   }
   return seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
+}
+
+// VRAM is read at 10 Hz: a shorter period would show nothing new.
+absl::StatusOr<absl::Duration> ParsePeriod(double seconds) {
+  if (seconds == 0) return absl::Seconds(1);
+  if (!(seconds >= 0.1 && seconds <= 3600)) {
+    return FieldError("period_seconds", absl::StrCat("period_seconds is ", seconds,
+                                                     ": it must be between 0.1 and 3600"));
+  }
+  return absl::Seconds(seconds);
 }
 
 void SetLease(const Lease& lease, v1::LeaseState state, bool durable, v1::Lease& message) {
@@ -187,6 +198,41 @@ grpc::ServerUnaryReactor* DevicesService::Resume(grpc::CallbackServerContext* co
                                             {"uid", caller.identity.uid}});
     return absl::OkStatus();
   });
+}
+
+absl::StatusOr<std::string> DevicesService::MayReport(const Caller& caller,
+                                                      const std::string& device,
+                                                      const std::string& job_id) const {
+  auto found = parts_.catalogue.Find(device);
+  if (!found.ok()) return found.status();
+  if (found->kind == DeviceKind::kModel) {
+    return FieldError("device",
+                      absl::StrCat(found->name, " is a modelled device: no job runs on it"));
+  }
+  auto lease = LeaseFor(caller, job_id);
+  if (absl::IsPermissionDenied(lease.status())) return lease.status();
+  return found->name;
+}
+
+grpc::ServerReadReactor<v1::ReportAllocatorRequest>* DevicesService::ReportAllocator(
+    grpc::CallbackServerContext* context, v1::ReportAllocatorResponse* response) {
+  auto caller = answer_.Check(context, "ReportAllocator");
+  if (!caller.ok()) return RefuseReports(ToGrpc(caller.status()));
+  auto check = [this, caller = *caller](const std::string& device, const std::string& job_id) {
+    return MayReport(caller, device, job_id);
+  };
+  return TakeReports(parts_.monitors, caller->identity.uid, check, response);
+}
+
+grpc::ServerWriteReactor<v1::MemorySample>* DevicesService::WatchMemory(
+    grpc::CallbackServerContext* context, const v1::WatchMemoryRequest* request) {
+  auto caller = answer_.Check(context, "WatchMemory");
+  if (!caller.ok()) return MemoryStreams::Refuse(ToGrpc(caller.status()));
+  auto device = parts_.catalogue.Find(request->device());
+  if (!device.ok()) return MemoryStreams::Refuse(ToGrpc(device.status()));
+  auto period = ParsePeriod(request->period_seconds());
+  if (!period.ok()) return MemoryStreams::Refuse(ToGrpc(period.status()));
+  return parts_.memory_streams.Open(device->name, *period);
 }
 
 }  // namespace hbmtune::daemon

@@ -4,6 +4,7 @@
 #include "daemon/leases/arbiter.h"
 #include "daemon/services/answer.h"
 #include "daemon/services/lease_waiters.h"
+#include "daemon/services/memory_streams.h"
 #include "daemon/studies/manager.h"
 #include "hbmtune/v1/devices.grpc.pb.h"
 
@@ -17,6 +18,8 @@ class DevicesService final : public v1::Devices::CallbackService {
     const StudyManager& studies;
     DeviceArbiter& arbiter;
     LeaseWaiters& waiters;
+    JobMonitors& monitors;
+    MemoryStreams& memory_streams;
     const Access& access;
     const Log& log;
     WorkerPool& pool;
@@ -48,6 +51,10 @@ class DevicesService final : public v1::Devices::CallbackService {
   grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
                                    const v1::ResumeRequest* request,
                                    v1::ResumeResponse* response) override;
+  grpc::ServerReadReactor<v1::ReportAllocatorRequest>* ReportAllocator(
+      grpc::CallbackServerContext* context, v1::ReportAllocatorResponse* response) override;
+  grpc::ServerWriteReactor<v1::MemorySample>* WatchMemory(
+      grpc::CallbackServerContext* context, const v1::WatchMemoryRequest* request) override;
 
  private:
   using Names = google::protobuf::RepeatedPtrField<std::string>;
@@ -55,6 +62,9 @@ class DevicesService final : public v1::Devices::CallbackService {
   absl::StatusOr<std::vector<std::string>> Resolve(const Names& names) const;
   // NOT_FOUND (NO_LEASE), or PERMISSION_DENIED (NOT_OWNER) if it is another user's.
   absl::StatusOr<Lease> LeaseFor(const Caller& caller, const std::string& job_id) const;
+  // The device's own name, if the caller may report for a job that runs there.
+  absl::StatusOr<std::string> MayReport(const Caller& caller, const std::string& device,
+                                        const std::string& job_id) const;
   absl::Status Acquire(const Caller& caller, const v1::AcquireLeaseRequest& request,
                        v1::Lease& response);
 

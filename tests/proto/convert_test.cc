@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/telemetry/monitor.h"
 #include "hbmtune/v1/config.pb.h"
+#include "hbmtune/v1/devices.pb.h"
 #include "hbmtune/v1/result.pb.h"
 #include "kernels/core/json.h"
 #include "kernels/core/result.h"
@@ -34,7 +36,8 @@ using Pairs = ::testing::Types<
     Pair<DdpConfig, v1::DdpConfig>, Pair<AllocatorTunables, v1::AllocatorTunables>,
     Pair<TrainConfig, v1::TrainConfig>, Pair<CategoryBytes, v1::CategoryBytes>,
     Pair<Interval, v1::Interval>, Pair<Estimate, v1::Estimate>,
-    Pair<Measurement, v1::Measurement>>;
+    Pair<Measurement, v1::Measurement>, Pair<AllocatorReport, v1::AllocatorReport>,
+    Pair<Finding, v1::Finding>, Pair<MemoryState, v1::MemoryState>>;
 TYPED_TEST_SUITE(ConvertEveryStruct, Pairs);
 
 // Gives every field a value that it does not have by default, and no two numbers the same.
@@ -128,6 +131,7 @@ TEST(Convert, EnumsHaveTheSameValuesOnBothSides) {
   ExpectSameNames<Evidence>(v1::Evidence_descriptor());
   ExpectSameNames<Outcome>(v1::Outcome_descriptor());
   ExpectSameNames<Category>(v1::Category_descriptor());
+  ExpectSameNames<FindingKind>(v1::FindingKind_descriptor());
 }
 
 TEST(Convert, SpellsEnumeratorsAsProtobufDoes) {
