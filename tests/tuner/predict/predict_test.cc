@@ -141,6 +141,21 @@ TEST(Predict, AccumulationTakesTimeAndNoMoreMemoryThanTwoMicroSteps) {
               0.05 * estimates[2].step_seconds);
 }
 
+TEST(Predict, AMillionMicroStepsAreAMultipleOfOne) {
+  Workload job = Job(Framework::kHfSdpa);
+  TrainConfig config = PureBf16();
+  std::array<Estimate, 3> estimates;
+  for (size_t i = 0; i < 3; ++i) {
+    config.grad_accum = std::array{8, 9, 1'000'000}[i];
+    estimates[i] = On("mi300x", job, config);
+  }
+  EXPECT_EQ(estimates[2].peak_allocated_bytes, estimates[0].peak_allocated_bytes);
+  EXPECT_EQ(estimates[2].peak_reserved_bytes, estimates[0].peak_reserved_bytes);
+  const double micro_step = estimates[1].step_seconds - estimates[0].step_seconds;
+  const double expected = estimates[0].step_seconds + (1'000'000 - 8) * micro_step;
+  EXPECT_NEAR(estimates[2].step_seconds, expected, 0.001 * expected);
+}
+
 TEST(Predict, CheckpointingSavesMemoryAndCostsTime) {
   Workload job = Job(Framework::kHfSdpa);
   TrainConfig config = PureBf16();
