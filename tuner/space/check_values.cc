@@ -127,16 +127,16 @@ absl::Status CheckOffload(const Workload& w, const TrainConfig& c) {
   if (!deepspeed && o.activations == ActivationOffload::kCheckpoints) {
     return Illegal("offload.activations checkpoints is DeepSpeed's; fused offloads layers");
   }
-  return First({Within("offload.keep_ratio", o.keep_ratio, 0, 0.5),
-                Within("offload.pressure_ratio", o.pressure_ratio, 0, 1.0),
-                AtLeast("offload.pool_bytes", o.pool_bytes, 0)});
+  return absl::OkStatus();
 }
 
 absl::Status CheckZero(const TrainConfig& c) {
   const ZeroConfig& z = c.zero;
+  if (z.stage < 0 || z.stage > 3) {
+    return Illegal("zero.stage ", z.stage, " does not exist: stages are 0 to 3");
+  }
   return First(
-      {Within("zero.stage", z.stage, 0, int64_t{3}),
-       AtLeast("zero.reduce_bucket_size", z.reduce_bucket_size, 1),
+      {AtLeast("zero.reduce_bucket_size", z.reduce_bucket_size, 1),
        AtLeast("zero.allgather_bucket_size", z.allgather_bucket_size, 1),
        AtLeast("zero.prefetch_bucket_size", z.prefetch_bucket_size, 0),
        AtLeast("zero.param_persistence_threshold", z.param_persistence_threshold, 0),
@@ -179,14 +179,22 @@ absl::Status CheckKernels(const Workload& w, const TrainConfig& c) {
 
 }  // namespace
 
+absl::Status CheckLimits(const TrainConfig& c) {
+  absl::Status status = First({Within("offload.keep_ratio", c.offload.keep_ratio, 0, 0.5),
+                               Within("offload.pressure_ratio", c.offload.pressure_ratio, 0, 1.0),
+                               AtLeast("offload.pool_bytes", c.offload.pool_bytes, 0)});
+  if (status.ok()) status = CheckZero(c);
+  if (status.ok()) status = CheckAllocator(c.allocator);
+  return status;
+}
+
 absl::Status CheckValues(const Workload& w, const TrainConfig& c) {
   absl::Status status = CheckBatch(w, c);
   if (status.ok()) status = CheckPrecision(w, c);
   if (status.ok()) status = CheckLossScale(w, c);
   if (status.ok()) status = CheckCheckpoint(w, c);
   if (status.ok()) status = CheckOffload(w, c);
-  if (status.ok()) status = CheckZero(c);
-  if (status.ok()) status = CheckAllocator(c.allocator);
+  if (status.ok()) status = CheckLimits(c);
   if (status.ok()) status = CheckKernels(w, c);
   return status;
 }

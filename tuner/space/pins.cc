@@ -146,7 +146,10 @@ absl::Status PinOne(const Workload& w, const std::string& path, const Json& pin,
   absl::StatusOr<std::vector<Json>> values = Narrow(path, pin, searched);
   if (!values.ok()) return values.status();
   try {
-    for (const Json& value : *values) SetAxis(path, value, w.framework, scratch);
+    for (const Json& value : *values) {
+      SetAxis(path, value, w.framework, scratch);
+      if (absl::Status status = CheckLimits(scratch); !status.ok()) return status;
+    }
   } catch (const std::invalid_argument& error) {
     return absl::InvalidArgumentError(error.what());
   }
@@ -169,6 +172,13 @@ Json ParseValue(std::string_view text) {
     return Json(static_cast<int64_t>(value.get<double>()));
   }
   return value;
+}
+
+absl::Status AddPin(const std::string& path, const Json& pin, Pins& pins) {
+  auto [earlier, added] = pins.emplace(path, pin);
+  if (added || earlier->second == pin) return absl::OkStatus();
+  return Illegal(path, " is pinned twice, to ", earlier->second.dump(), " and to ", pin.dump(),
+                 ": keep one");
 }
 
 }  // namespace
@@ -233,18 +243,13 @@ absl::Status ParsePin(const std::string& text, Pins& pins) {
     Json range = Json::object();
     if (!ends[0].empty()) range["min"] = ParseValue(ends[0]);
     if (!ends[1].empty()) range["max"] = ParseValue(ends[1]);
-    pins[path] = range;
-    return absl::OkStatus();
+    return AddPin(path, range, pins);
   }
   std::vector<std::string> items = absl::StrSplit(value, ',');
-  if (items.size() == 1) {
-    pins[path] = ParseValue(value);
-    return absl::OkStatus();
-  }
+  if (items.size() == 1) return AddPin(path, ParseValue(value), pins);
   Json list = Json::array();
   for (const std::string& item : items) list.push_back(ParseValue(item));
-  pins[path] = list;
-  return absl::OkStatus();
+  return AddPin(path, list, pins);
 }
 
 }  // namespace hbmtune::tuner

@@ -31,6 +31,7 @@ using Pins = std::map<std::string, Json>;
 
 // "zero.stage=2", "checkpoint.every=0,1,4", "micro_batch=1:16": the text of --pin and --range.
 // Values are JSON or a bare word. Dashes in the path become underscores.
+// Fails too where the field is pinned to something else already.
 absl::Status ParsePin(const std::string& text, Pins& pins);
 
 // One tunable and the values that it takes. `refines`: it moves speed or memory by little, and is

@@ -33,6 +33,10 @@ bool Applies(std::string_view path, const Workload& workload, const TrainConfig&
 // those that its condition reads.
 std::vector<Axis> DefaultAxes(const Workload& workload, const DeviceFacts& device);
 
+// OK if the numbers of offload, ZeRO and allocator are such as some workload could use: a pin on a
+// field that is void here must make sense all the same.
+absl::Status CheckLimits(const TrainConfig& config);
+
 // OK if the values themselves are legal for the framework, conditions aside.
 absl::Status CheckValues(const Workload& workload, const TrainConfig& config);
 

@@ -113,6 +113,7 @@ absl::Status ValidateWorkload(const Workload& w) {
 
 absl::Status Validate(const Workload& workload, const TrainConfig& config) {
   absl::Status status = ValidateWorkload(workload);
+  if (status.ok()) status = CheckLimits(config);
   if (status.ok()) status = CheckConditions(workload, config);
   if (status.ok()) status = CheckValues(workload, config);
   return status;

@@ -135,5 +135,23 @@ TEST(Pins, OnUnknownFieldsSuggestTheNearest) {
   EXPECT_THAT(ErrorOf(kFour, Parse({"zero.stage=3:1"})), HasSubstr("is empty"));
 }
 
+TEST(Pins, ContradictingOnesOfOneFieldAreRefused) {
+  Pins pins = Parse({"zero.stage=2", "zero.stage=2", "micro-batch=1:4"});
+  EXPECT_THAT(std::string(ParsePin("zero.stage=1", pins).message()),
+              HasSubstr("zero.stage is pinned twice, to 2 and to 1"));
+  EXPECT_FALSE(ParsePin("micro_batch=8", pins).ok());
+  EXPECT_EQ(pins.at("zero.stage"), Json(2));
+}
+
+TEST(Pins, OutOfRangeAreRefusedEvenWhereTheFieldIsVoid) {
+  Workload workload = MakeWorkload(Framework::kFused);
+  for (const char* text : {"offload.keep_ratio=0.6", "offload.keep_ratio=-0.1",
+                           "offload.pressure_ratio=1.5", "offload.pressure_ratio=0.5,-1"}) {
+    EXPECT_THAT(ErrorOf(workload, Parse({text})), HasSubstr("must lie between 0 and")) << text;
+  }
+  EXPECT_THAT(ErrorOf(workload, Parse({"zero.stage=4"})), HasSubstr("0 to 3"));
+  EXPECT_THAT(ErrorOf(workload, Parse({"zero.stage=-1"})), HasSubstr("0 to 3"));
+}
+
 }  // namespace
 }  // namespace hbmtune::tuner
