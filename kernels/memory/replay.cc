@@ -166,12 +166,24 @@ void TraceReplay::Apply(const TraceEvent& event) {
   }
 }
 
+namespace {
+
+// A sentence without nlohmann/json's "[json.exception.parse_error.101] ".
+std::string WithoutTag(std::string sentence) {
+  const size_t begin = sentence.find("[json.exception.");
+  const size_t end = begin == std::string::npos ? begin : sentence.find("] ", begin);
+  if (end != std::string::npos) sentence.erase(begin, end + 2 - begin);
+  return sentence;
+}
+
+}  // namespace
+
 int ReplayTrace(std::istream& in, std::ostream& out) {
   Trace trace;
   try {
     trace = Trace::Parse(nlohmann::json::parse(in));
   } catch (const std::exception& error) {
-    out << "not a valid trace: " << error.what() << "\n";
+    out << "not a valid trace: " << WithoutTag(error.what()) << "\n";
     return 1;
   }
   TraceReplay replay(trace);

@@ -1,12 +1,11 @@
 #include "kernels/probe/train.h"
 
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/core/regular_file.h"
 #include "kernels/core/units.h"
 #include "kernels/model/model_config.h"
 #include "kernels/model/presets.h"
@@ -16,15 +15,12 @@
 namespace hbmtune::probe {
 namespace {
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::invalid_argument("cannot read " + path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+constexpr size_t kMostTextBytes = size_t{1} << 30;
+constexpr size_t kMostConfigBytes = size_t{1} << 20;
 
 ModelSpec LoadModel(const std::string& name) {
   if (auto preset = FindPreset(name)) return *preset;
-  return ParseModelConfig(ReadFile(name), name);
+  return ParseModelConfig(ReadRegularFile(name, kMostConfigBytes), name);
 }
 
 void SetPrecision(const std::string& name, TrainConfig& config) {
@@ -55,7 +51,7 @@ step::TrialRequest MakeRequest(const TrainOptions& options) {
   request.threads = options.threads;
   request.seed = static_cast<uint64_t>(options.seed);
   request.optimizer.lr = options.lr;
-  request.data = step::TextBytes(ReadFile(options.file), request.seed, 0,
+  request.data = step::TextBytes(ReadRegularFile(options.file, kMostTextBytes), request.seed, 0,
                                  request.workload.model.vocab);
   return request;
 }

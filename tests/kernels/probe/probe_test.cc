@@ -1,9 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
@@ -144,6 +148,73 @@ TEST(Probe, WithoutARequestFails) {
   probe.CloseInput();
   EXPECT_TRUE(probe.All().empty());
   EXPECT_EQ(probe.Wait(), 1);
+}
+
+// Runs the program with these words of a shell; its exit status, what it says on stderr.
+std::pair<int, std::string> RunProbe(const std::string& words) {
+  TempDir dir;
+  const std::string said = dir.path() + "/stderr";
+  const std::string command = "timeout 20 " + std::string(HBMTUNE_BINARY_DIR) +
+                              "/hbmtune-probe " + words + " > /dev/null 2> " + said;
+  const int status = std::system(command.c_str());
+  std::ifstream file(said);
+  return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(file), {}}};
+}
+
+TEST(Probe, RefusesFilesThatAreNone) {
+  TempDir dir;
+  const std::string fifo = dir.path() + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string flag : {"--train", "--replay"}) {
+    for (const std::string& path : {fifo, dir.path(), std::string("/dev/zero")}) {
+      const auto [code, sentence] = RunProbe(flag + " " + path);
+      EXPECT_EQ(code, 2) << flag << path;
+      EXPECT_EQ(sentence, "hbmtune-probe: " + path + " is no regular file\n");
+    }
+  }
+  EXPECT_EQ(RunProbe("--train " + dir.path() + "/none").first, 2);
+}
+
+TEST(Probe, SaysInASentenceWhatIsWrongWithATrace) {
+  TempDir dir;
+  const std::string path = dir.path() + "/trace.json";
+  for (const std::string text : {"{nonsense", "{}", R"({"events": [["free", 7]]})"}) {
+    std::ofstream(path) << text;
+    const auto [code, sentence] = RunProbe("--replay " + path);
+    EXPECT_EQ(code, 2);
+    EXPECT_THAT(sentence, ::testing::StartsWith("hbmtune-probe: " + path + " is not a valid"));
+    EXPECT_THAT(sentence, ::testing::Not(HasSubstr("json.exception")));
+  }
+}
+
+TEST(Probe, BoundsItsThreads) {
+  for (const std::string threads : {"-1", "1025", "100000"}) {
+    const auto [code, sentence] = RunProbe("--train /dev/zero --threads " + threads);
+    EXPECT_EQ(code, 2);
+    EXPECT_THAT(sentence, HasSubstr("--threads"));
+  }
+}
+
+// What the environment of a standalone run holds once it trains.
+int SpinCountIs1000(const std::string& variables) {
+  TempDir dir;
+  const std::string text = dir.path() + "/text";
+  std::ofstream(text) << std::string(4096, 'x');
+  const std::string command = variables + " timeout 60 " + HBMTUNE_BINARY_DIR +
+                              "/hbmtune-probe --steps 1000000 --train " + text + " > " +
+                              dir.path() + "/out & pid=$!; until grep -q step " + dir.path() +
+                              "/out; do sleep 0.1; kill -0 $pid || exit 9; done; child=$(cat "
+                              "/proc/$pid/task/$pid/children); grep -qz '^GOMP_SPINCOUNT=1000$' "
+                              "/proc/${child%% *}/environ; found=$?; kill $pid; wait $pid; "
+                              "exit $found";
+  return WEXITSTATUS(std::system(command.c_str()));
+}
+
+TEST(Probe, ThreadsOfAStandaloneRunSpinBrieflyUnlessTheCallerChose) {
+  const std::string unset = "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT";
+  EXPECT_EQ(SpinCountIs1000(unset), 0);
+  EXPECT_EQ(SpinCountIs1000(unset + " OMP_WAIT_POLICY=passive"), 1);
+  EXPECT_EQ(SpinCountIs1000(unset + " GOMP_SPINCOUNT=5"), 1);
 }
 
 TEST(Probe, KeepsAJournalOfItsOwn) {
