@@ -27,8 +27,8 @@ class HalfPrecision : public ::testing::TestWithParam<HalfCase> {};
 
 // On its way through two layers and back a value is rounded some hundred times, each by the unit
 // roundoff u (2^-9 for bf16, 2^-12 for fp16) at most and at random: u √100 is 2e-2 for bf16. A
-// single tensor, whose sum may cancel, is given twice that (adapters are few and small), and √2 more
-// where the weights are rounded too, which the reference's are not.
+// single tensor, whose sum may cancel, is given twice that (adapters are few and small), and √2
+// more where the weights are rounded too, which the reference's are not.
 TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
   const double tolerance = GetParam().compute == Dtype::kBf16 ? 2e-2 : 2.5e-3;
   Recorded recorded(GetParam().model);
