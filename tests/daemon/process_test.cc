@@ -190,6 +190,8 @@ TEST_F(ProcessTest, AStudySurvivesKillsOfTheDaemon) {
   }
   for (const v1::Trial& trial : trials.trials()) {
     if (trial.state() != v1::TRIAL_STATE_FINISHED) continue;
+    // Three kills while it ran: given up without ever having finished.
+    if (trial.measurement().outcome() == v1::OUTCOME_CRASHED && trial.attempts() >= 3) continue;
     // A second run of one that had finished is only right if its result had not been stored.
     EXPECT_GE(finished[trial.name()], 1) << trial.name();
     EXPECT_LE(finished[trial.name()], trial.attempts()) << trial.name();
