@@ -95,8 +95,8 @@ int ServerMain(int argc, const char* const* argv) {
     std::cerr << "hbmtuned: " << options.status().message() << "\n";
     return 2;
   }
-  // Probes inherit it: libgomp's threads spin for a tenth of a second at each barrier, which made a
-  // step 20 times slower on a machine that was busy (8.2 s against 0.34 s).
+  // Probes inherit it: libgomp's threads spin at barriers, which hurts on a busy machine. Single
+  // runs at load 7, so a rough ratio: 8.2 s a step, and 0.34 s with OMP_WAIT_POLICY=passive.
   setenv("GOMP_SPINCOUNT", "1000", 0);
   ReadyNote note(static_cast<int>(options->ready_fd));
   absl::Status status = Serve(*options, note);
