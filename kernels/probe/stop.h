@@ -7,6 +7,8 @@ namespace hbmtune::probe {
 // Set by SIGINT and SIGTERM (after WatchSignals) and by end of file (after WatchInput).
 std::atomic<bool>& StopFlag();
 
+// Blocks both signals in the caller and a thread of its own waits for them. To be called before
+// any other thread starts: threads inherit what is blocked.
 void WatchSignals();
 // A thread that reads `input` until its end, then sets the flag.
 void WatchInput(int input);
