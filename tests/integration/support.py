@@ -187,7 +187,9 @@ class Case(unittest.TestCase):
         return [tuple(line.split(" ", 2)) for line in self.journal.read_text().splitlines()]
 
     def finished_trials(self):
-        return [trial for event, trial, _ in self.journal_lines() if event == "finished"]
+        """Without those whose prober was gone or stopped: they were cancelled and run again."""
+        return [trial for event, trial, rest in self.journal_lines()
+                if event == "finished" and rest != "CANCELLED"]
 
     def processes(self, program):
         """Pids of this test's own processes that run that program."""
