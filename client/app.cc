@@ -8,6 +8,8 @@
 #include "client/flags.h"
 #include "client/help.h"
 #include "client/interrupt.h"
+#include "client/output.h"
+#include "client/text.h"
 #include "kernels/core/nearest.h"
 
 namespace hbmtune::client {
@@ -98,24 +100,40 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   app.require_subcommand(1);
 }
 
-int ClientMain(int argc, char** argv) {
-  LeaveOnInterrupt();
+namespace {
+
+int ParseAndRun(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (IsUtf8(argv[i])) continue;
+    return Report(absl::InvalidArgumentError("argument " + std::to_string(i) +
+                                             " of the command line is not UTF-8 text"));
+  }
   Invocation invocation;
   CLI::App app;
   BuildApp(app, invocation);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::printf("%s", HelpText(Parsed(app)).c_str());
+    WriteOut(stdout, HelpText(Parsed(app)));
     return kDone;
   } catch (const CLI::CallForVersion& version) {
-    std::printf("%s\n", version.what());
+    WriteOut(stdout, std::string(version.what()) + "\n");
     return kDone;
   } catch (const CLI::ParseError& error) {
     return Fail(app, error);
   }
   absl::StatusOr<ExitCode> code = invocation.run();
   return code.ok() ? *code : Report(code.status());
+}
+
+}  // namespace
+
+int ClientMain(int argc, char** argv) {
+  OpenStandardFiles();
+  LeaveOnInterrupt();
+  int code = ParseAndRun(argc, argv);
+  absl::Status output = OutputStatus();
+  return output.ok() ? code : Report(output);
 }
 
 }  // namespace hbmtune::client

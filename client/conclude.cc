@@ -20,12 +20,19 @@ void PrintNext(const RecommendationOutput& recommendation, bool local, Terminal&
   terminal.Print("       hbmtune estimate --from " + tail);
 }
 
-ExitCode CodeOf(const v1::Study& study, const RecommendationOutput* recommendation) {
-  if (study.state() == v1::STUDY_STATE_CANCELLED) return Interrupted() ? kInterrupted : kFailed;
-  return recommendation != nullptr && recommendation->train_config ? kDone : kNothingFits;
-}
+ExitCode CancelledCode() { return Interrupted() ? kInterrupted : kFailed; }
 
 }  // namespace
+
+Verdict VerdictOn(const RecommendationOutput& recommendation) {
+  if (recommendation.train_config) return {};
+  const auto& shortfall = recommendation.shortfall;
+  if (shortfall && shortfall->estimate.fits && recommendation.out_of_memory_trials == 0) {
+    return {kFailed, "no trial ended within the budget; give more with --budget, and see hbmtune "
+                     "show " + NumberOf(recommendation.study)};
+  }
+  return {kNothingFits, shortfall ? shortfall->message : recommendation.why};
+}
 
 absl::StatusOr<v1::Recommendation> RecommendFor(const Connection& connection,
                                                 const std::string& study) {
@@ -47,17 +54,21 @@ absl::StatusOr<ExitCode> Conclude(const Connection& connection, const v1::Study&
   if (!answer.ok()) {
     Report(absl::AbortedError("study " + NumberOf(study.name()) +
                               " was cancelled before a trial had finished"));
-    return CodeOf(study, nullptr);
+    return CancelledCode();
   }
   RecommendationOutput recommendation = ToOutput(*answer);
   recommendation.state = StateName(study.state());
+  const bool cancelled = study.state() == v1::STUDY_STATE_CANCELLED;
+  const Verdict verdict = VerdictOn(recommendation);
   if (json) {
     PrintJson(ToJson(recommendation));
-  } else {
+  } else if (cancelled || verdict.code != kFailed) {
     PrintRecommendation(terminal, recommendation);
     if (recommendation.train_config) PrintNext(recommendation, local, terminal);
   }
-  return CodeOf(study, &recommendation);
+  if (cancelled) return CancelledCode();
+  if (!verdict.sentence.empty()) Report(absl::InternalError(verdict.sentence));
+  return verdict.code;
 }
 
 }  // namespace hbmtune::client

@@ -41,7 +41,7 @@ namespace internal {
 Json ParseWhole(const std::string& text, bool bytes) {
   if (bytes) {
     if (auto size = ParseBytes(text)) return *size;
-    throw std::invalid_argument("'" + text + "' is not a size (like 512MiB or 1.5GiB)");
+    throw std::invalid_argument(SizeFault(text, "a size"));
   }
   constexpr double kExact = 9007199254740992.0;  // 2^53: over it doubles skip whole numbers
   auto value = Number(text);
@@ -81,6 +81,15 @@ std::string FlagName(std::string_view path) { return "--" + Replaced(path, '_', 
 std::string PathOfFlag(std::string_view flag) {
   if (flag.starts_with("--")) flag.remove_prefix(2);
   return Replaced(flag, '-', '_');
+}
+
+std::string SizeFault(const std::string& text, const std::string& wanted) {
+  // With another number before its unit it is a size: then the number was the fault.
+  size_t unit = std::min(text.find_first_not_of("0123456789.eE+"), text.size());
+  if (unit > 0 && ParseBytes("1" + text.substr(unit)) && !ParseBytes(text)) {
+    return "'" + text + "' is too large";
+  }
+  return "'" + text + "' is not " + wanted + " (like 512MiB or 1.5GiB)";
 }
 
 void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::string& top_group,

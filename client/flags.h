@@ -43,6 +43,10 @@ enum class Defaults { kShown, kHidden };
 void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::string& top_group,
               Defaults defaults, GivenFields& given);
 
+// What is wrong with a size that ParseBytes refuses: "is too large", or "is not `wanted` (like
+// …)" for what is no size.
+std::string SizeFault(const std::string& text, const std::string& wanted);
+
 // A flag or positional that takes one of a few names.
 CLI::Option* AddChoice(CLI::App& app, const std::string& name,
                        const std::vector<std::string>& choices, const std::string& help,

@@ -1,13 +1,12 @@
 #include "client/model_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <stdexcept>
 #include <vector>
 
+#include "client/text.h"
 #include "kernels/core/nearest.h"
+#include "kernels/core/regular_file.h"
 
 namespace hbmtune::client {
 namespace {
@@ -58,20 +57,20 @@ absl::StatusOr<v1::ModelSource> ReadModel(const std::string& model) {
   std::error_code error;
   if (fs::is_directory(path, error)) path /= "config.json";
   if (!fs::exists(path, error)) return NoSuchFile(path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::InvalidArgumentError("cannot read " + path.string() + ": " +
-                                      std::strerror(errno));
+  std::string text;
+  try {
+    text = ReadRegularFile(path, kMostBytes);
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(std::string(error.what()) + ", so no config.json");
   }
-  std::string text(kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostBytes) {
+  // Protobuf refuses to carry other bytes; UTF-16 may pass as UTF-8 but for its zeros.
+  if (!IsUtf8(text) || text.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(path.string() +
-                                      " has over 1 MiB: that is no config.json");
+                                      " is not UTF-8 text, so no config.json");
   }
   source.set_config_json(std::move(text));
   source.set_name(NameOf(path));
+  if (!IsUtf8(source.name())) source.set_name("model");  // of a folder with another encoding
   return source;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 
+#include "client/output.h"
 #include "proto/convert.h"
 
 namespace hbmtune::client {
@@ -121,6 +122,6 @@ std::string StateName(v1::DeviceState state) {
   return Small(v1::DeviceState_Name(state), "DEVICE_STATE_");
 }
 
-void PrintJson(const Json& json) { std::printf("%s\n", json.dump(2).c_str()); }
+void PrintJson(const Json& json) { WriteOut(stdout, json.dump(2) + "\n"); }
 
 }  // namespace hbmtune::client

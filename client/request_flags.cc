@@ -26,8 +26,7 @@ absl::Status SetSize(const std::string& flag, const std::string& text, const aut
   if (text.empty()) return absl::OkStatus();
   auto bytes = ParseBytes(text);
   if (!bytes || *bytes <= 0) {
-    return absl::InvalidArgumentError(flag + ": '" + text +
-                                      "' is not a size over 0 (like 512MiB or 1.5GiB)");
+    return absl::InvalidArgumentError(flag + ": " + SizeFault(text, "a size over 0"));
   }
   set(*bytes);
   return absl::OkStatus();
@@ -116,6 +115,22 @@ absl::Status TakePin(const std::string& text, std::map<std::string, std::string>
                                     DidYouMean(name, known));
 }
 
+// Where fields of the shorthand are pinned too, it is spelt out as TrainConfigFlags does, so that
+// the same words mean the same in every verb: a field's own pin wins, if the rest goes with it.
+void SpellPrecision(Framework framework, std::map<std::string, std::string>& pins) {
+  auto shorthand = pins.find("precision");
+  if (shorthand == pins.end() || !ParseEnum<Precision>(shorthand->second)) return;
+  std::map<std::string, std::string> fields;
+  bool shared = false;
+  for (const auto& [path, value] : PrecisionFields(shorthand->second, framework)) {
+    fields[path] = value.is_string() ? value.get<std::string>() : value.dump();
+    shared = shared || pins.contains(path);
+  }
+  if (!shared) return;
+  pins.erase(shorthand);
+  pins.merge(fields);
+}
+
 // Clears what stands in no path of `fields`.
 void Prune(const GivenFields& fields, const std::string& prefix,
            google::protobuf::Message& message) {
@@ -144,6 +159,9 @@ void WorkloadFlags::AddTo(CLI::App& app) {
   AddFlags(app, FlagFields<Workload>("model"), group, Defaults::kShown, given);
   app.add_option("--device", device, "host, a GPU, or model:NAME (see hbmtune devices) [host]")
       ->type_name("DEVICE")
+      ->check([](const std::string& text) {
+        return std::string(text.empty() ? "the name is empty; see hbmtune devices" : "");
+      })
       ->group("on what");
 }
 
@@ -212,13 +230,22 @@ void PinFlags::AddTo(CLI::App& app) {
   AddFlags(app, fields, group, Defaults::kHidden, given);
 }
 
-absl::StatusOr<std::map<std::string, std::string>> PinFlags::Pins() const {
+absl::StatusOr<std::map<std::string, std::string>> PinFlags::Pins(Framework framework) const {
   std::map<std::string, std::string> all;
   for (const std::string& pin : pins) {
     if (absl::Status status = TakePin(pin, all); !status.ok()) return status;
   }
-  if (!precision.empty()) all["precision"] = precision;
-  for (const auto& [path, text] : given) all[path] = text.get<std::string>();
+  GivenFields flags = given;
+  if (!precision.empty()) flags["precision"] = precision;
+  for (const auto& [path, json] : flags) {
+    std::string text = json.get<std::string>();
+    std::string pinned = all.emplace(path, text).first->second;
+    if (pinned == text) continue;
+    return absl::InvalidArgumentError(FlagName(path) + " " + text + " and --pin " +
+                                      FlagName(path).substr(2) + "=" + pinned +
+                                      " disagree: give one of them");
+  }
+  SpellPrecision(framework, all);
   return all;
 }
 

@@ -59,8 +59,9 @@ struct PinFlags {
   void AddTo(CLI::App& app);
   // Field path (or "precision") to the pin's text, numbers spelt out ("5e8" → "500000000").
   // INVALID_ARGUMENT for an unknown field (says the nearest) or a value that it cannot have.
-  // "offload=none" pins what a struct's enums all call none.
-  absl::StatusOr<std::map<std::string, std::string>> Pins() const;
+  // "offload=none" pins what a struct's enums all call none; --precision beside a field that it
+  // sets is spelt out for the framework. A flag and a --pin that disagree are refused.
+  absl::StatusOr<std::map<std::string, std::string>> Pins(Framework framework) const;
 };
 
 // Sets `config`'s fields; INVALID_ARGUMENT names the first that cannot be.

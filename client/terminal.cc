@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "client/output.h"
 #include "client/text.h"
 
 namespace hbmtune::client {
@@ -57,29 +58,24 @@ std::string Terminal::Paint(Style style, std::string_view text) const {
 
 void Terminal::Print(std::string_view line) {
   ClearLive();
-  std::fprintf(out_, "%s\n", Truncate(line, columns()).c_str());
-  std::fflush(out_);
+  WriteOut(out_, Truncate(line, columns()) + "\n");
 }
 
 void Terminal::Print(Style style, std::string_view line) {
   ClearLive();
-  std::fprintf(out_, "%s\n", Paint(style, Truncate(line, columns())).c_str());
-  std::fflush(out_);
+  WriteOut(out_, Paint(style, Truncate(line, columns())) + "\n");
 }
 
 void Terminal::Live(std::string_view line) {
   if (!interactive_) return;
   // One column stays free: a full line makes some terminals wrap, and then \r redraws below it.
-  std::string cut = Truncate(line, columns() - 1);
-  std::fprintf(out_, "\r\x1b[2K%s", cut.c_str());
-  std::fflush(out_);
+  WriteOut(out_, "\r\x1b[2K" + Truncate(line, columns() - 1));
   live_ = true;
 }
 
 void Terminal::ClearLive() {
   if (!live_) return;
-  std::fprintf(out_, "\r\x1b[2K");
-  std::fflush(out_);
+  WriteOut(out_, "\r\x1b[2K");
   live_ = false;
 }
 

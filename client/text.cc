@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/core/json.h"
+
 namespace hbmtune::client {
 namespace {
 
@@ -102,6 +104,15 @@ std::string FormatDuration(double seconds) {
   if (whole < 60) return Format("%lld s", part(whole));
   if (whole < 3600) return Format("%lld min %02lld s", part(whole / 60), part(whole % 60));
   return Format("%lld h %02lld min", part(whole / 3600), part(whole / 60 % 60));
+}
+
+bool IsUtf8(const std::string& text) {
+  try {
+    (void)Json(text).dump();  // nlohmann/json is strict by default
+  } catch (const Json::type_error&) {
+    return false;
+  }
+  return true;
 }
 
 std::string FormatShare(double part, double whole) {

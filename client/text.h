@@ -21,6 +21,9 @@ std::string PadLeft(std::string_view utf8, size_t columns);
 // Lines of at most `columns`, broken at spaces; a word that is longer stands alone, uncut.
 std::vector<std::string> Wrap(std::string_view text, size_t columns);
 
+// Whether it is well-formed UTF-8, the only text that protobuf carries.
+bool IsUtf8(const std::string& text);
+
 // "a, b or c"; "and" in place of "or" where the word says so.
 std::string JoinWords(const std::vector<std::string>& words, std::string_view last = "or");
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "client/connection.h"
+#include "client/output.h"
 #include "client/output_json.h"
 #include "client/progress.h"
 #include "client/verbs.h"
@@ -25,9 +26,9 @@ absl::StatusOr<ExitCode> RunCancel(const CancelFlags& flags) {
   if (flags.output.json()) {
     PrintJson(ToJson(ToOutput(*study)));
   } else {
-    std::printf("study %s: %s, %lld finished trials kept\n", NumberOf(study->name()).c_str(),
-                StateName(study->state()).c_str(),
-                static_cast<long long>(study->progress().finished_trials()));
+    WriteOut(stdout, "study " + NumberOf(study->name()) + ": " + StateName(study->state()) + ", " +
+                         std::to_string(study->progress().finished_trials()) +
+                         " finished trials kept\n");
   }
   return kDone;
 }

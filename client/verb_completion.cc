@@ -3,6 +3,7 @@
 
 #include "client/completion.h"
 #include "client/flags.h"
+#include "client/output.h"
 #include "client/verbs.h"
 
 namespace hbmtune::client {
@@ -20,7 +21,7 @@ void AddCompletion(CLI::App& app, Invocation& invocation) {
   verb->callback([shell, &app, &invocation] {
     invocation.run = [shell, &app]() -> absl::StatusOr<ExitCode> {
       std::string script = *shell == "bash" ? BashCompletion(app) : ZshCompletion(app);
-      std::printf("%s", script.c_str());
+      WriteOut(stdout, script);
       return kDone;
     };
   });

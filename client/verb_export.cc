@@ -4,6 +4,7 @@
 
 #include "client/connection.h"
 #include "client/flags.h"
+#include "client/output.h"
 #include "client/output_json.h"
 #include "client/text.h"
 #include "client/trials.h"
@@ -63,7 +64,7 @@ absl::StatusOr<ExitCode> RunExport(const ExportFlags& flags) {
   auto answer = Call((*connection)->tuning(), &v1::Tuning::StubInterface::Export, request);
   if (!answer.ok()) return answer.status();
   const std::string& text = answer->text();
-  std::printf("%s%s", text.c_str(), text.ends_with("\n") ? "" : "\n");
+  WriteOut(stdout, text + (text.ends_with("\n") ? "" : "\n"));
   if (std::string others = NameAll(*answer); !others.empty()) {
     std::fprintf(stderr, "hbmtune: this file is not all of the config: see also %s\n",
                  others.c_str());

@@ -99,7 +99,7 @@ absl::StatusOr<v1::CreateStudyRequest> MakeRequest(const TuneFlags& flags) {
   request.set_designer(flags.designer);
   request.set_seed(flags.seed);
   request.set_detached(flags.detach);
-  auto pins = flags.pinned.Pins();
+  auto pins = flags.pinned.Pins(workload->framework);
   if (!pins.ok()) return pins.status();
   request.mutable_pins()->insert(pins->begin(), pins->end());
   return request;

@@ -151,7 +151,8 @@ absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
 
 absl::StatusOr<int64_t> ParseStudy(const std::string& name) {
   if (auto id = ParseStudyName(name)) return *id;
-  return FieldError("name", absl::StrCat("'", name, "' names no study: studies/7 does"));
+  return FieldError("name", absl::StrCat("'", name, "' names no study: give its number, "
+                                         "as in `hbmtune show 7`"));
 }
 
 absl::StatusOr<int64_t> ParsePageSize(int32_t page_size) {

@@ -1,7 +1,10 @@
 #include "client/app.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace hbmtune::client {
 namespace {
@@ -56,7 +59,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"tune", "--model", "gpt2", "--budget", "0"},
                 "--budget: '0' is not a time over 0 (like 60s, 5m or 1h)"},
         Mistake{{"recommend", "7", "--seq-len", "3"},
-                "give either a STUDY or a workload, not both"}));
+                "give either a STUDY or a workload, not both"},
+        Mistake{{"estimate", "--model", "gpt2", "--device", ""},
+                "--device: the name is empty; see hbmtune devices"},
+        Mistake{{"show", "\xff"}, "argument 2 of the command line is not UTF-8 text"}));
 
 TEST(App, AnUnreachableDaemonIsExitCodeFour) {
   Result run = RunClient({"devices", "--socket", "/nowhere/at/all.sock"});
@@ -69,6 +75,31 @@ TEST(App, VersionAndHelpAreDone) {
   Result help = RunClient({"tune", "--help"});
   EXPECT_EQ(help.code, kDone);
   EXPECT_THAT(help.out, ::testing::HasSubstr("usage: hbmtune tune [FLAGS]"));
+}
+
+// In a process of its own, for stdout is one per process and its first failure is kept.
+int ExitCodeWithStdout(const char* path) {
+  pid_t child = fork();
+  if (child == 0) {
+    close(STDOUT_FILENO);
+    if (path != nullptr && open(path, O_WRONLY) != STDOUT_FILENO) _exit(99);
+    char program[] = "hbmtune", verb[] = "schema", of[] = "tune";
+    char* words[] = {program, verb, of, nullptr};
+    _exit(ClientMain(3, words));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(App, OutputThatCannotBeWrittenIsAFailure) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitCodeWithStdout("/dev/full"), kFailed);
+  EXPECT_EQ(ExitCodeWithStdout(nullptr), kFailed);
+  EXPECT_EQ(ExitCodeWithStdout("/dev/null"), kDone);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "hbmtune: cannot write the output: No space left on device\n"
+            "hbmtune: cannot write the output: Bad file descriptor\n");
 }
 
 }  // namespace

@@ -65,7 +65,29 @@ TEST_F(ModelFile, AMissingFileInNoFolderIsStillOneSentence) {
 TEST_F(ModelFile, WhatIsTooLargeIsNotSent) {
   std::string path = Write("model.safetensors.json", std::string((1 << 20) + 1, 'x'));
   EXPECT_EQ(ReadModel(path).status().message(),
-            path + " has over 1 MiB: that is no config.json");
+            path + " has over 1.00 MiB, so no config.json");
+}
+
+TEST_F(ModelFile, WhatIsNoRegularFileIsNotRead) {
+  std::string fifo = folder_.path() + "/config.json";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::filesystem::create_directories(folder_.path() + "/model/config.json");
+  for (const std::string& path :
+       {fifo, std::string("/dev/zero"), folder_.path() + "/model"}) {
+    absl::Status status = ReadModel(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("is no regular file"));
+  }
+}
+
+TEST_F(ModelFile, WhatIsNotUtf8IsNotSent) {
+  using std::string_literals::operator""s;
+  for (const std::string& text : {"{\"a\": \"\xff\"}"s, "\xff\xfe{\0}\0"s, "{\0}\0"s}) {
+    std::string path = Write("config.json", text);
+    absl::Status status = ReadModel(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), path + " is not UTF-8 text, so no config.json");
+  }
 }
 
 TEST_F(ModelFile, NoModelSaysWhatToGive) {

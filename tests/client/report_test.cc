@@ -6,6 +6,7 @@
 #include <functional>
 #include <sstream>
 
+#include "client/conclude.h"
 #include "client/text.h"
 
 namespace hbmtune::client {
@@ -127,6 +128,24 @@ TEST(Report, AnEstimateShowsOwnersAsBarsAndTheVerdict) {
                               "  logits                 1.00 GiB  ███\n"));
   EXPECT_THAT(text, HasSubstr("allocated (backward)"));
   EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 GiB that may be used"));
+}
+
+TEST(Verdict, NothingFitsIsNoFailureButTrialsThatNeverEndedAre) {
+  RecommendationOutput output;
+  output.study = "studies/7";
+  output.trials = 2;
+  output.shortfall.emplace();
+  output.shortfall->message = "nothing fits in 8.00 GiB";
+  EXPECT_EQ(VerdictOn(output).code, kNothingFits);
+  EXPECT_EQ(VerdictOn(output).sentence, "nothing fits in 8.00 GiB");
+  output.shortfall->estimate.fits = true;
+  EXPECT_EQ(VerdictOn(output).code, kFailed);
+  EXPECT_EQ(VerdictOn(output).sentence,
+            "no trial ended within the budget; give more with --budget, and see hbmtune show 7");
+  output.out_of_memory_trials = 1;
+  EXPECT_EQ(VerdictOn(output).code, kNothingFits);
+  output.train_config.emplace();
+  EXPECT_EQ(VerdictOn(output).code, kDone);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ void Parse(Flags& flags, std::vector<std::string> words) {
 absl::StatusOr<std::map<std::string, std::string>> Pins(const std::vector<std::string>& words) {
   PinFlags flags;
   Parse(flags, words);
-  return flags.Pins();
+  return flags.Pins(Framework::kFused);
 }
 
 TEST(PinFlags, AFieldsOwnFlagIsAPin) {
@@ -45,6 +45,20 @@ TEST(PinFlags, PrecisionIsPassedOnByName) {
   EXPECT_THAT(*Pins({"--precision", "bf16-amp"}),
               UnorderedElementsAre(Pair("precision", "bf16-amp")));
   EXPECT_THAT(*Pins({"--pin", "precision=bf16"}), UnorderedElementsAre(Pair("precision", "bf16")));
+}
+
+TEST(PinFlags, PrecisionBesideAFieldOfItsOwnIsSpeltOutAsInAnEstimate) {
+  EXPECT_THAT(*Pins({"--precision", "bf16", "--param-dtype", "fp32"}),
+              UnorderedElementsAre(Pair("param_dtype", "fp32"), Pair("compute_dtype", "bf16"),
+                                   Pair("optimizer_state_dtype", "bf16"),
+                                   Pair("master_weights", "false")));
+}
+
+TEST(PinFlags, AFlagAndAPinThatDisagreeAreRefused) {
+  EXPECT_EQ(Pins({"--micro-batch", "2", "--pin", "micro-batch=4"}).status().message(),
+            "--micro-batch 2 and --pin micro-batch=4 disagree: give one of them");
+  EXPECT_FALSE(Pins({"--precision", "bf16", "--pin", "precision=fp32"}).ok());
+  EXPECT_TRUE(Pins({"--micro-batch", "2", "--pin", "micro-batch=2"}).ok());
 }
 
 TEST(PinFlags, AWholeStructIsPinnedWhereItsEnumsShareTheName) {
@@ -130,6 +144,10 @@ TEST(CeilingFlags, TakeSizesAndRefuseTheRest) {
   EXPECT_EQ(flags.Apply(ceiling).message(),
             "--memory: '0' is not a size over 0 (like 512MiB or 1.5GiB)");
   EXPECT_EQ(flags.Apply(ceiling).code(), absl::StatusCode::kInvalidArgument);
+  for (std::string large : {"99999999TiB", "1e400", "1e30"}) {
+    flags.memory = large;
+    EXPECT_EQ(flags.Apply(ceiling).message(), "--memory: '" + large + "' is too large");
+  }
 }
 
 TEST(Budget, IsATimeOverZero) {

@@ -101,6 +101,10 @@ class BadInput(support.Case):
             self.assert_names(self.sentence(*words), "9")
         self.assert_names(self.sentence("show", "seven"), "seven")
 
+    def test_a_precision_beside_a_dtype_that_it_excludes(self):
+        self.assert_names(self.tune("--precision", "bf16", "--param-dtype", "fp32"),
+                          "param_dtype", "fp32")
+
     def test_estimates_are_checked_alike(self):
         words = ("estimate", "--model", self.model(), "--seq-len", 64, "--device", "model:mi210")
         self.assert_names(self.sentence(*words, "--framework", "hf-sdpa", "--zero.stage", 2),
@@ -125,6 +129,8 @@ class MemoryTooSmall(support.Case):
         text = self.client(*words, code=NOTHING_FITS).stdout
         self.assertIn("nothing fits in 1.00 MiB: the least is ", text)
         self.assertIn("micro-batch 1", text)
+        self.assertIn("nothing fits in 1.00 MiB: the least is ",
+                      self.client(*words, code=NOTHING_FITS).stderr)
         answer = json.loads(self.client(*words, "--output", "json", code=NOTHING_FITS).stdout)
         self.assertGreater(answer["shortfall"]["estimate"]["peak_used_bytes"], 1 << 20)
         self.assertEqual(answer["shortfall"]["train_config"]["micro_batch"], 1)
