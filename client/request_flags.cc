@@ -84,6 +84,14 @@ std::map<std::string, std::string> StructPins(const std::string& prefix,
   return pins;
 }
 
+absl::Status AddPin(const std::string& path, const std::string& value,
+                    std::map<std::string, std::string>& pins) {
+  const std::string& pinned = pins.emplace(path, value).first->second;
+  if (pinned == value) return absl::OkStatus();
+  return absl::InvalidArgumentError("--pin " + FlagName(path).substr(2) +
+                                    " is given twice: as " + pinned + " and as " + value);
+}
+
 // "zero.stage=2" and the like, added to `pins`.
 absl::Status TakePin(const std::string& text, std::map<std::string, std::string>& pins) {
   size_t equals = text.find('=');
@@ -93,23 +101,21 @@ absl::Status TakePin(const std::string& text, std::map<std::string, std::string>
   std::string name = text.substr(0, equals);
   std::string path = PathOfFlag(name);
   std::string value = text.substr(equals + 1);
-  if (path == "precision") {
-    pins[path] = value;
-    return absl::OkStatus();
-  }
+  if (path == "precision") return AddPin(path, value, pins);
   std::vector<std::string> known = {"precision"};
   for (const FlagField& field : FlagFields<TrainConfig>()) {
     known.push_back(FlagName(field.path).substr(2));
     if (field.path != path) continue;
     try {
-      pins[path] = SpellPin(field, value);
-      return absl::OkStatus();
+      return AddPin(path, SpellPin(field, value), pins);
     } catch (const std::invalid_argument& error) {
       return absl::InvalidArgumentError("--pin " + known.back() + ": " + error.what());
     }
   }
   auto whole = StructPins(path, value);
-  pins.insert(whole.begin(), whole.end());
+  for (const auto& [part, none] : whole) {
+    if (absl::Status status = AddPin(part, none, pins); !status.ok()) return status;
+  }
   if (!whole.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--pin: a train config has no field '" + name + "'" +
                                     DidYouMean(name, known));

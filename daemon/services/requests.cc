@@ -138,10 +138,10 @@ absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
                                              const Workload& workload, bool host) {
   TrainConfig config = tuner::BaseConfig(workload.framework, {host});
   MergeFromProto(message, config);
-  const int64_t per_micro_step = config.micro_batch * workload.world_size;
-  const bool derive = !message.has_grad_accum() && workload.global_batch > 0;
-  if (derive && per_micro_step > 0 && workload.global_batch % per_micro_step == 0) {
-    config.grad_accum = workload.global_batch / per_micro_step;
+  const int64_t per_rank = workload.global_batch / workload.world_size;
+  if (!message.has_grad_accum() && per_rank > 0 && config.micro_batch > 0 &&
+      workload.global_batch % workload.world_size == 0 && per_rank % config.micro_batch == 0) {
+    config.grad_accum = per_rank / config.micro_batch;
   }
   if (absl::Status status = tuner::Validate(workload, config); !status.ok()) {
     return FieldError("train_config", status);

@@ -61,6 +61,14 @@ TEST(PinFlags, AFlagAndAPinThatDisagreeAreRefused) {
   EXPECT_TRUE(Pins({"--micro-batch", "2", "--pin", "micro-batch=2"}).ok());
 }
 
+TEST(PinFlags, TwoPinsOfAFieldThatDisagreeAreRefused) {
+  EXPECT_EQ(Pins({"--pin", "zero.stage=1", "--pin", "zero.stage=2"}).status().message(),
+            "--pin zero.stage is given twice: as 1 and as 2");
+  EXPECT_FALSE(Pins({"--pin", "precision=bf16", "--pin", "precision=fp32"}).ok());
+  EXPECT_FALSE(Pins({"--pin", "offload.optimizer=stream", "--pin", "offload=none"}).ok());
+  EXPECT_TRUE(Pins({"--pin", "zero.stage=1", "--pin", "zero.stage=1"}).ok());
+}
+
 TEST(PinFlags, AWholeStructIsPinnedWhereItsEnumsShareTheName) {
   EXPECT_THAT(*Pins({"--pin", "offload=none"}),
               UnorderedElementsAre(Pair("offload.optimizer", "none"),

@@ -186,6 +186,11 @@ std::string Message(const Workload& workload, const Least& least) {
     words += (words.empty() ? "" : ", ") + part;
   }
   std::string needs = FormatBytes(least.estimate.peak_used_bytes) + " (" + words + ")";
+  if (least.estimate.ceiling_bytes == 0) {
+    return Text("nothing fits: of ", FormatBytes(least.estimate.capacity_bytes),
+                " the larger of 5 % and 2 GiB stays free, so none may be used (set a ceiling to "
+                "change that); the least is ", needs);
+  }
   std::string ceiling = FormatBytes(least.estimate.ceiling_bytes);
   if (least.estimate.fits) {
     return Text("nothing that was tried fits in ", ceiling, ", though the least is estimated at ",

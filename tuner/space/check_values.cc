@@ -33,8 +33,9 @@ absl::Status CheckBatch(const Workload& w, const TrainConfig& c) {
   absl::Status status =
       First({Within("micro_batch", c.micro_batch, 1, kMostSequencesPerRank),
              Within("grad_accum", c.grad_accum, 1, kMostSequencesPerRank)});
+  if (!status.ok() || w.global_batch == 0) return status;
   int64_t batch = c.micro_batch * c.grad_accum * w.world_size;
-  if (!status.ok() || w.global_batch == 0 || batch == w.global_batch) return status;
+  if (batch == w.global_batch) return status;
   return Illegal("micro_batch ", c.micro_batch, " × grad_accum ", c.grad_accum, " × world_size ",
                  w.world_size, " is ", batch, " sequences, not the global_batch of ",
                  w.global_batch, ": change one of them");

@@ -57,6 +57,11 @@ TEST(Shortfall, TellsTheLeastConfigAndWhatItNeeds) {
                     HasSubstr("micro-batch 1, checkpoint every layer, bf16 autocast")));
 }
 
+TEST(Shortfall, SaysThatTheReserveTookAll) {
+  EXPECT_THAT(Explain(MakeWorkload(Framework::kHfSdpa), 0).message,
+              HasSubstr("the larger of 5 % and 2 GiB stays free, so none may be used"));
+}
+
 TEST(Shortfall, HintsAtWhatThePinsForbid) {
   Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed);
   Shortfall shortfall = Explain(workload, 3'000'000, {{"offload.optimizer", "none"}});
