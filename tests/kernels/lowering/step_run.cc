@@ -60,6 +60,15 @@ double StepRun::Step() {
   return executor_->scalar(ScalarSlot::kLoss).value();
 }
 
+bool StepRun::Has(const std::string& name) const {
+  for (const auto* list : {&program_.parameters, &program_.state}) {
+    for (const NamedView& named : *list) {
+      if (named.name == name) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<double> StepRun::Values(const std::string& name) {
   const TensorArg tensor = executor_->Find(name);
   std::vector<double> values(tensor.elements());

@@ -36,6 +36,8 @@ class StepRun {
   // The next optimizer step; returns its loss.
   double Step();
 
+  // Whether the Program has a parameter or state of that name.
+  bool Has(const std::string& name) const;
   std::vector<double> Values(const std::string& name);
   void SetValues(const std::string& name, const std::vector<double>& values);
   // Every parameter and optimizer state, by name, bit by bit.

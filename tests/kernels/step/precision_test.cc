@@ -15,68 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// --- 16 bits against PyTorch's fp64 -----------------------------------------------------------
-
-struct HalfCase {
-  std::string model;
-  Dtype param, compute;
-  bool islands = false;
-};
-
-class HalfPrecision : public ::testing::TestWithParam<HalfCase> {};
-
-// On its way through two layers and back a value is rounded some hundred times, each by the unit
-// roundoff u (2^-9 for bf16, 2^-12 for fp16) at most and at random: u √100 is 2e-2 for bf16. A
-// single tensor, whose sum may cancel, is given twice that (adapters are few and small), and √2
-// more where the weights are rounded too, which the reference's are not.
-TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
-  const double tolerance = GetParam().compute == Dtype::kBf16 ? 2e-2 : 2.5e-3;
-  Recorded recorded(GetParam().model);
-  recorded.config.param_dtype = GetParam().param;
-  recorded.config.compute_dtype = GetParam().compute;
-  recorded.config.master_weights = IsHalf(GetParam().param);
-  if (GetParam().islands) recorded.config.fp32 = {true, true, true, true};
-  StepRun run(lowering::LowerFused(recorded.workload, recorded.config, recorded.options));
-  run.Start(recorded);
-  const double reference = recorded.file.Values("fp64/loss")[0];
-  EXPECT_NEAR(run.Step(), reference, tolerance * reference);
-  const double single = 2 * tolerance * (IsHalf(GetParam().param) ? std::sqrt(2.0) : 1.0);
-  std::vector<double> all, all_reference;
-  const double scale =
-      GetParam().compute == Dtype::kF16 ? run.Values("loss_scale")[0] : 1;
-  for (const NamedView& named : run.program().parameters) {
-    const std::string name = "fp64/grad/" + named.name;
-    if (!recorded.file.Has(name)) continue;
-    std::vector<double> gradient = run.Values(named.name + ".grad");
-    for (double& x : gradient) x /= scale;
-    const std::vector<double> truth = recorded.file.Values(name);
-    EXPECT_LT(RelativeError(gradient, truth), single) << named.name;
-    all.insert(all.end(), gradient.begin(), gradient.end());
-    all_reference.insert(all_reference.end(), truth.begin(), truth.end());
-  }
-  if (recorded.workload.lora.rank == 0) {
-    EXPECT_LT(RelativeError(all, all_reference), tolerance);
-  }
-}
-
-std::vector<HalfCase> HalfCases() {
-  std::vector<HalfCase> cases;
-  for (const char* model : {"llama", "qwen2", "falcon", "gpt2", "llama_lora"}) {
-    cases.push_back({model, Dtype::kF32, Dtype::kBf16});
-    cases.push_back({model, Dtype::kF32, Dtype::kBf16, true});
-    cases.push_back({model, Dtype::kBf16, Dtype::kBf16});
-    cases.push_back({model, Dtype::kF32, Dtype::kF16});
-  }
-  return cases;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, HalfPrecision, ::testing::ValuesIn(HalfCases()),
-                         [](const auto& info) {
-                           const HalfCase& c = info.param;
-                           return c.model + "_" + std::string(Name(c.param)) + "_" +
-                                  std::string(Name(c.compute)) + (c.islands ? "_islands" : "");
-                         });
-
 // --- loss scaling -----------------------------------------------------------------------------
 
 TrainConfig Fp16(double scale) {
