@@ -32,6 +32,17 @@ void BM_Lower(benchmark::State& state, const char* model) {
 BENCHMARK_CAPTURE(BM_Lower, llama2_13b, "llama2-13b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(BM_Lower, llama3_70b, "llama3-70b")->Unit(benchmark::kMillisecond);
 
+void BM_LowerFew(benchmark::State& state) {
+  Workload workload = Job("llama2-13b");
+  for (auto _ : state) {
+    for (int64_t layers : {3, 4}) {
+      workload.model.layers = layers;
+      benchmark::DoNotOptimize(lowering::LowerHf(workload, Config()).code.size());
+    }
+  }
+}
+BENCHMARK(BM_LowerFew)->Unit(benchmark::kMillisecond);
+
 void BM_Trace(benchmark::State& state, const char* model) {
   const Program program = lowering::LowerHf(Job(model), Config());
   for (auto _ : state) benchmark::DoNotOptimize(device::TraceOf(program).ops.size());

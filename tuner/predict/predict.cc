@@ -99,7 +99,7 @@ void UseSums(const Workload& workload, const TrainConfig& config, const DevicePr
 
 // With the cache released under pressure a config may fit although its reserved peak, left to
 // itself, would not.
-void RetryUnderCeiling(const device::StepTrace& trace, const memory::AllocatorConfig& allocator,
+void RetryUnderCeiling(const device::FoldedTrace& trace, const memory::AllocatorConfig& allocator,
                        int64_t room_bytes, device::DryRunMemory& memory) {
   if (memory.peak_reserved_bytes <= room_bytes || memory.peak_allocated_bytes > room_bytes) return;
   try {
@@ -111,7 +111,7 @@ void RetryUnderCeiling(const device::StepTrace& trace, const memory::AllocatorCo
 absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
                        const DeviceProfile& profile, int64_t room_bytes, Estimate& estimate,
                        TimeParts& time) {
-  auto trace = predict::TraceFor(workload, config, profile);
+  auto trace = predict::FoldedFor(workload, config, profile);
   if (!trace.ok()) return trace.status();
   const auto allocator = memory::AllocatorConfig::From(config.allocator);
   device::DryRunMemory memory = device::DryRunAllocator(**trace, allocator);

@@ -8,18 +8,20 @@
 #include "kernels/core/json.h"
 #include "kernels/lowering/fused.h"
 #include "kernels/lowering/hf.h"
+#include "kernels/lowering/period.h"
 
 namespace hbmtune::predict {
 namespace {
 
 // Two micro-steps show everything that memory does: the first gradients, and added ones.
 constexpr int64_t kMicroSteps = 2;
-constexpr size_t kKept = 256;
+// Kept traces take at most so much: a folded one some 100 KiB, one that is not up to 1 MiB.
+constexpr int64_t kKeptBytes = int64_t{24} << 20;
+
+using Trace = std::shared_ptr<const device::FoldedTrace>;
 
 class TraceCache {
  public:
-  using Trace = std::shared_ptr<const device::StepTrace>;
-
   Trace Find(const std::string& key) {
     std::lock_guard lock(mutex_);
     auto found = traces_.find(key);
@@ -27,17 +29,23 @@ class TraceCache {
   }
   void Add(const std::string& key, Trace trace) {
     std::lock_guard lock(mutex_);
+    const int64_t bytes = trace->MemoryBytes();
     if (!traces_.emplace(key, std::move(trace)).second) return;
     order_.push_back(key);
-    if (order_.size() <= kKept) return;
-    traces_.erase(order_.front());
-    order_.pop_front();
+    bytes_ += bytes;
+    while (bytes_ > kKeptBytes && order_.size() > 1) {
+      auto oldest = traces_.find(order_.front());
+      bytes_ -= oldest->second->MemoryBytes();
+      traces_.erase(oldest);
+      order_.pop_front();
+    }
   }
 
  private:
   std::mutex mutex_;
   std::unordered_map<std::string, Trace> traces_;
   std::deque<std::string> order_;
+  int64_t bytes_ = 0;
 };
 
 TraceCache& Cache() {
@@ -60,14 +68,36 @@ Program LowerFor(const Workload& workload, const TrainConfig& config,
   return lowering::LowerHf(workload, config, options);
 }
 
+device::StepTrace TraceWith(Workload workload, const TrainConfig& config,
+                            const device::DeviceProfile& profile, int64_t layers) {
+  workload.model.layers = layers;
+  return device::TraceOf(LowerFor(workload, config, profile));
+}
+
+// From a model of three periods and one of four, where that is less work than the whole.
+device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
+                              const device::DeviceProfile& profile) {
+  const int64_t layers = workload.model.layers;
+  if (const auto period = lowering::LayerPeriod(workload, config)) {
+    const int64_t few = 3 * *period + layers % *period;
+    if (2 * few + *period < layers) {
+      auto folded = device::Fold(TraceWith(workload, config, profile, few),
+                                 TraceWith(workload, config, profile, few + *period),
+                                 (layers - few) / *period);
+      if (folded) return std::move(*folded);
+    }
+  }
+  return device::Folded(TraceWith(workload, config, profile, layers));
+}
+
 }  // namespace
 
 int64_t ExtraMicroSteps(const TrainConfig& config) {
   return std::max<int64_t>(0, config.grad_accum - kMicroSteps);
 }
 
-absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
-    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile) {
+absl::StatusOr<Trace> FoldedFor(const Workload& workload, const TrainConfig& config,
+                                const device::DeviceProfile& profile) {
   Workload shown = workload;
   shown.global_batch = 0;
   TrainConfig lowered = config;
@@ -78,13 +108,19 @@ absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
       ToJson(shown).dump() + ToJson(lowered).dump() + profile.name + profile.architecture;
   if (auto trace = Cache().Find(key)) return trace;
   try {
-    auto trace = std::make_shared<const device::StepTrace>(
-        device::TraceOf(LowerFor(shown, lowered, profile)));
+    auto trace = std::make_shared<const device::FoldedTrace>(MakeTrace(shown, lowered, profile));
     Cache().Add(key, trace);
     return trace;
   } catch (const std::invalid_argument& error) {
     return absl::InvalidArgumentError(error.what());
   }
+}
+
+absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
+    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile) {
+  auto folded = FoldedFor(workload, config, profile);
+  if (!folded.ok()) return folded.status();
+  return std::make_shared<const device::StepTrace>(device::Unfold(**folded));
 }
 
 }  // namespace hbmtune::predict

@@ -6,15 +6,20 @@
 
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
+#include "kernels/device/modelled/folded_trace.h"
 #include "kernels/device/modelled/step_trace.h"
 #include "kernels/device/profile.h"
 
 namespace hbmtune::predict {
 
-// The framework's Program of a config, ready for dry runs. Configs that differ only in what a
-// Program does not depend on (allocator settings, micro-steps beyond two) share one; the last few
-// hundred are kept. INVALID_ARGUMENT names what the framework's lowering does not model.
-// Thread-safe.
+// The framework's Program of a config, ready for dry runs, with alike layers written once where
+// they are alike. Configs that differ only in what a Program does not depend on (allocator
+// settings, micro-steps beyond two) share one; the latest 24 MiB of them are kept.
+// INVALID_ARGUMENT names what the framework's lowering does not model. Thread-safe.
+absl::StatusOr<std::shared_ptr<const device::FoldedTrace>> FoldedFor(
+    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);
+
+// The same written out, made anew by each call.
 absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
     const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);
 

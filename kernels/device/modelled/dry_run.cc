@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 
 #include "kernels/core/error.h"
 #include "kernels/memory/modelled_source.h"
@@ -13,14 +14,27 @@ constexpr int64_t kEndless = int64_t{1} << 52;
 // Reserved memory stands after a step or two; a trace that still grows leaks.
 constexpr int64_t kMostSteadySteps = 6;
 
+// Takes the ops of runs [begin, end), repetitions written out.
+template <class Taker>
+void Walk(const FoldedTrace& trace, size_t begin, size_t end, Taker& taker) {
+  for (size_t r = begin; r < end; ++r) {
+    const FoldedTrace::Run& run = trace.runs[r];
+    for (int64_t t = 0; t < run.times; ++t) {
+      for (uint32_t i = run.begin; i < run.end; ++i) {
+        const TraceOp& op = trace.ops[i];
+        taker.Take(op, op.id + static_cast<uint32_t>(t * trace.id_steps[i]));
+      }
+    }
+  }
+}
+
 class Replay {
  public:
-  Replay(const StepTrace& trace, const memory::AllocatorConfig& config, int64_t capacity_bytes)
+  Replay(const FoldedTrace& trace, const memory::AllocatorConfig& config, int64_t capacity_bytes)
       : trace_(trace),
         source_(capacity_bytes > 0 ? capacity_bytes : kEndless),
         allocator_(config, source_, events_),
-        blocks_(trace.storage_count),
-        pinned_(trace.storage_count) {}
+        blocks_(trace.storage_count) {}
 
   DryRunMemory Run() {
     Section(0, trace_.first_step);
@@ -28,38 +42,35 @@ class Replay {
     int64_t reserved = -1;
     while (memory_.steady_steps < kMostSteadySteps && reserved != allocator_.reserved_bytes()) {
       reserved = allocator_.reserved_bytes();
-      Section(trace_.steady_step, trace_.ops.size());
+      Section(trace_.steady_step, trace_.runs.size());
       ++memory_.steady_steps;
     }
     return Figures();
   }
 
- private:
-  void Section(size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) Take(trace_.ops[i]);
-  }
-
-  void Take(const TraceOp& op) {
+  void Take(const TraceOp& op, uint32_t id) {
     switch (op.kind) {
-      case TraceOp::Kind::kAllocate: Allocate(op); break;
-      case TraceOp::Kind::kFree: Free(op); break;
+      case TraceOp::Kind::kAllocate: Allocate(op, id); break;
+      case TraceOp::Kind::kFree: Free(op, id); break;
       case TraceOp::Kind::kUseOn:
-        if (blocks_[op.id] != nullptr) allocator_.RecordStream(blocks_[op.id], op.stream);
+        if (blocks_[id] != nullptr) allocator_.RecordStream(blocks_[id], op.stream);
         break;
       case TraceOp::Kind::kPhase: phase_ = static_cast<PhaseKind>(op.detail); break;
       default: break;
     }
   }
 
-  void Allocate(const TraceOp& op) {
+ private:
+  void Section(size_t begin, size_t end) { Walk(trace_, begin, end, *this); }
+
+  void Allocate(const TraceOp& op, uint32_t id) {
     if (op.pinned) {
-      pinned_[op.id] = op.bytes;
       pinned_now_ += op.bytes;
       memory_.pinned_bytes = std::max(memory_.pinned_bytes, pinned_now_);
       return;
     }
     try {
-      blocks_[op.id] = allocator_.Allocate(op.bytes, static_cast<Category>(op.detail), op.stream);
+      blocks_[id] = allocator_.Allocate(op.bytes, static_cast<Category>(op.detail), op.stream);
     } catch (const OutOfMemory& error) {
       throw OutOfMemory(error.shortage(), std::string(Name(phase_)));
     }
@@ -72,13 +83,15 @@ class Replay {
     }
   }
 
-  void Free(const TraceOp& op) {
+  void Free(const TraceOp& op, uint32_t id) {
     if (op.pinned) {
-      pinned_now_ -= pinned_[op.id];
+      pinned_now_ -= op.bytes;
       return;
     }
-    allocator_.Free(blocks_[op.id]);
-    blocks_[op.id] = nullptr;
+    memory::Block*& block = blocks_[id];
+    if (block == nullptr && op.bytes > 0) throw std::logic_error("a trace frees what is not there");
+    allocator_.Free(block);
+    block = nullptr;
   }
 
   DryRunMemory Figures() {
@@ -92,12 +105,11 @@ class Replay {
     return std::move(memory_);
   }
 
-  const StepTrace& trace_;
+  const FoldedTrace& trace_;
   memory::ModelledSource source_;
   memory::EventsAtOnce events_;
   memory::CachingAllocator allocator_;
   std::vector<memory::Block*> blocks_;
-  std::vector<int64_t> pinned_;
   int64_t pinned_now_ = 0;
   PhaseKind phase_ = PhaseKind::kSetup;
   DryRunMemory memory_;
@@ -111,7 +123,7 @@ double RingBytes(CollectiveKind kind, double bytes, int64_t ranks) {
 
 class Clock {
  public:
-  Clock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size)
+  Clock(const FoldedTrace& trace, const DeviceProfile& profile, int64_t world_size)
       : trace_(trace), profile_(profile), ranks_(world_size), events_(trace.event_count) {
     for (const TraceKernel& kernel : trace.work) {
       kernel_seconds_.push_back(KernelSeconds(profile, kernel.cost, kernel.dtype));
@@ -131,29 +143,48 @@ class Clock {
     }
     const int64_t rest = std::max<int64_t>(0, extra_micro_steps - kPlayed);
     if (rest > 0) Repeat(before, Front() - host_before, static_cast<double>(rest));
-    Section(trace_.steady_step, trace_.ops.size());
+    Section(trace_.steady_step, trace_.runs.size());
     Join();
     time_.step_seconds = host_;
     return time_;
   }
 
- private:
-  void Section(size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) Take(trace_.ops[i]);
+  void Take(const TraceOp& op, uint32_t id) {
+    switch (op.kind) {
+      case TraceOp::Kind::kRun: Kernel(op); break;
+      case TraceOp::Kind::kCopyOut:
+        Copy(op, profile_.device_to_host_bytes_per_second.value);
+        break;
+      case TraceOp::Kind::kCopyIn: Copy(op, profile_.host_to_device_bytes_per_second.value); break;
+      case TraceOp::Kind::kCollective: Collect(op); break;
+      case TraceOp::Kind::kRecord: events_[id] = streams_[op.stream]; break;
+      case TraceOp::Kind::kWait:
+        streams_[op.stream] = std::max(streams_[op.stream], events_[id]);
+        break;
+      case TraceOp::Kind::kReadScalar:
+        host_ = std::max(host_, streams_[kComputeStream]) + profile_.copy_seconds.value;
+        break;
+      default: break;
+    }
   }
 
-  // Where the second forward pass of the steady step begins, or what follows the only one.
+ private:
+  void Section(size_t begin, size_t end) { Walk(trace_, begin, end, *this); }
+
+  // The run in which the second forward pass of the steady step begins, or what follows the only
+  // one.
   size_t FirstMicroStepEnd() const {
     bool entered = false;
-    for (size_t i = trace_.steady_step; i < trace_.ops.size(); ++i) {
-      if (trace_.ops[i].kind != TraceOp::Kind::kPhase) continue;
-      const auto phase = static_cast<PhaseKind>(trace_.ops[i].detail);
+    for (size_t i = trace_.steady_step; i < trace_.runs.size(); ++i) {
+      const TraceOp& first = trace_.ops[trace_.runs[i].begin];
+      if (first.kind != TraceOp::Kind::kPhase) continue;
+      const auto phase = static_cast<PhaseKind>(first.detail);
       const bool micro = phase == PhaseKind::kForward || phase == PhaseKind::kLoss ||
                          phase == PhaseKind::kBackward;
       if (entered && (!micro || phase == PhaseKind::kForward)) return i;
       entered = true;
     }
-    return trace_.ops.size();
+    return trace_.runs.size();
   }
 
   // When host and streams are all done.
@@ -218,26 +249,7 @@ class Clock {
     Issue(op.stream, seconds);
   }
 
-  void Take(const TraceOp& op) {
-    switch (op.kind) {
-      case TraceOp::Kind::kRun: Kernel(op); break;
-      case TraceOp::Kind::kCopyOut:
-        Copy(op, profile_.device_to_host_bytes_per_second.value);
-        break;
-      case TraceOp::Kind::kCopyIn: Copy(op, profile_.host_to_device_bytes_per_second.value); break;
-      case TraceOp::Kind::kCollective: Collect(op); break;
-      case TraceOp::Kind::kRecord: events_[op.id] = streams_[op.stream]; break;
-      case TraceOp::Kind::kWait:
-        streams_[op.stream] = std::max(streams_[op.stream], events_[op.id]);
-        break;
-      case TraceOp::Kind::kReadScalar:
-        host_ = std::max(host_, streams_[kComputeStream]) + profile_.copy_seconds.value;
-        break;
-      default: break;
-    }
-  }
-
-  const StepTrace& trace_;
+  const FoldedTrace& trace_;
   const DeviceProfile& profile_;
   const int64_t ranks_;
   std::vector<double> kernel_seconds_;
@@ -249,14 +261,22 @@ class Clock {
 
 }  // namespace
 
-DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
+DryRunMemory DryRunAllocator(const FoldedTrace& trace, const memory::AllocatorConfig& config,
                              int64_t capacity_bytes) {
   return Replay(trace, config, capacity_bytes).Run();
 }
+DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
+                             int64_t capacity_bytes) {
+  return DryRunAllocator(Folded(trace), config, capacity_bytes);
+}
 
-DryRunTime DryRunClock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size,
+DryRunTime DryRunClock(const FoldedTrace& trace, const DeviceProfile& profile, int64_t world_size,
                        int64_t extra_micro_steps) {
   return Clock(trace, profile, world_size).Run(extra_micro_steps);
+}
+DryRunTime DryRunClock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size,
+                       int64_t extra_micro_steps) {
+  return DryRunClock(Folded(trace), profile, world_size, extra_micro_steps);
 }
 
 }  // namespace hbmtune::device

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/core/result.h"
+#include "kernels/device/modelled/folded_trace.h"
 #include "kernels/device/modelled/step_trace.h"
 #include "kernels/device/profile.h"
 #include "kernels/memory/allocator_config.h"
@@ -25,7 +26,10 @@ struct DryRunMemory {
 };
 
 // The trace through the caching allocator on a device of that capacity; 0 for one without end.
-// Throws OutOfMemory, with the phase, when the capacity does not suffice.
+// Throws OutOfMemory, with the phase, when the capacity does not suffice, and std::logic_error for
+// a trace that frees what it did not allocate.
+DryRunMemory DryRunAllocator(const FoldedTrace& trace, const memory::AllocatorConfig& config,
+                             int64_t capacity_bytes = 0);
 DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
                              int64_t capacity_bytes = 0);
 
@@ -41,6 +45,8 @@ struct DryRunTime {
   double issue_seconds = 0;  // of the host
 };
 // `extra_micro_steps`: how often the first micro-step runs beyond those in the trace.
+DryRunTime DryRunClock(const FoldedTrace& trace, const DeviceProfile& profile, int64_t world_size,
+                       int64_t extra_micro_steps = 0);
 DryRunTime DryRunClock(const StepTrace& trace, const DeviceProfile& profile, int64_t world_size,
                        int64_t extra_micro_steps = 0);
 

@@ -17,11 +17,11 @@ TraceWork WorkOf(CostClass kind) {
   return TraceWork::kMemory;
 }
 
-// Walks the instructions, Repeats written out, and keeps which storages are pinned.
+// Walks the instructions, Repeats written out, and keeps what is known of each storage.
 class Tracer {
  public:
   explicit Tracer(const Program& program)
-      : program_(program), pinned_(program.storage_count), args_(8) {}
+      : program_(program), storages_(program.storage_count), args_(8) {}
 
   StepTrace Trace() {
     trace_.storage_count = program_.storage_count;
@@ -49,20 +49,23 @@ class Tracer {
 
   void Take(const Allocate& a) {
     const StorageId storage = Advance(a.storage, a.storage_stride);
-    pinned_[storage] = a.space == MemorySpace::kPinned;
     TraceOp& op = Push(Kind::kAllocate, a.stream, storage);
     op.detail = static_cast<uint8_t>(a.category);
-    op.pinned = pinned_[storage];
+    op.pinned = a.space == MemorySpace::kPinned;
     op.bytes = a.bytes;
+    storages_[storage] = {a.bytes, op.detail, op.pinned};
   }
   void Take(const Free& f) {
     const StorageId storage = Advance(f.storage, f.storage_stride);
-    Push(Kind::kFree, 0, storage).pinned = pinned_[storage];
+    TraceOp& op = Push(Kind::kFree, 0, storage);
+    op.detail = storages_[storage].category;
+    op.pinned = storages_[storage].pinned;
+    op.bytes = storages_[storage].bytes;
   }
   void Take(const Run& run);
   void Take(const Copy& copy) {
     const View& from = program_.views[copy.from];
-    const bool out = !pinned_[Advance(from.storage, from.storage_stride)];
+    const bool out = !storages_[Advance(from.storage, from.storage_stride)].pinned;
     Push(out ? Kind::kCopyOut : Kind::kCopyIn, copy.stream).bytes = ByteCount(from);
   }
   void Take(const Collective& c) {
@@ -99,8 +102,14 @@ class Tracer {
     int64_t iteration;
   };
 
+  struct StorageFacts {
+    int64_t bytes = 0;
+    uint8_t category = 0;
+    bool pinned = false;
+  };
+
   const Program& program_;
-  std::vector<bool> pinned_;
+  std::vector<StorageFacts> storages_;  // by id: of the last allocation under it
   std::vector<TensorArg> args_;
   std::vector<Loop> loops_;
   // Kernels by op and argument shapes: a model has a few dozen.
@@ -117,7 +126,7 @@ void Tracer::Take(const Run& run) {
   key_.push_back(reinterpret_cast<intptr_t>(run.op));
   for (size_t i = 0; i < count; ++i) {
     const View& view = program_.views[program_.args[run.first_arg + i]];
-    on_cpu = on_cpu && pinned_[Advance(view.storage, view.storage_stride)];
+    on_cpu = on_cpu && storages_[Advance(view.storage, view.storage_stride)].pinned;
     key_.push_back(static_cast<int64_t>(view.dtype) * 8 + static_cast<int64_t>(view.shape.rank()));
     key_.insert(key_.end(), view.shape.begin(), view.shape.end());
   }

@@ -30,10 +30,10 @@ struct TraceOp {
   };
   Kind kind = Kind::kRun;
   StreamId stream = 0;
-  uint8_t detail = 0;     // Category, TraceWork, CollectiveKind or PhaseKind
+  uint8_t detail = 0;     // Category (kAllocate, kFree), TraceWork, CollectiveKind or PhaseKind
   bool pinned = false;    // kAllocate, kFree: host memory
   uint32_t id = 0;        // storage or event; of kRun an index in `work`
-  int64_t bytes = 0;      // kAllocate, copies and collectives
+  int64_t bytes = 0;      // kAllocate and its kFree, copies and collectives
 
   bool operator==(const TraceOp&) const = default;
 };

@@ -39,10 +39,11 @@ Tensor Write(Tape& tape, int64_t bytes, Category category = Category::kActivatio
 
 TEST(DryRun, FindsThePeakItsPhaseAndItsOwners) {
   Program program;
+  Tensor weights;  // outlive the step
   {
     Tape tape(program, kOps);
     tape.Phase(PhaseKind::kSetup);
-    Tensor weights = Write(tape, 4 * kMiB, Category::kWeights);
+    weights = Write(tape, 4 * kMiB, Category::kWeights);
     tape.BeginFirstStep();
     tape.BeginSteadyStep();
     tape.Phase(PhaseKind::kForward);
