@@ -1,6 +1,7 @@
 #include "kernels/model/config_reader.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 
 namespace hbmtune {

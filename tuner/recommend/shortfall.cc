@@ -1,10 +1,9 @@
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
-#include "kernels/core/field_path.h"
-#include "kernels/core/json.h"
-#include "kernels/core/precision.h"
 #include "kernels/core/units.h"
+#include "tuner/recommend/changes.h"
 #include "tuner/recommend/describe.h"
 #include "tuner/recommend/recommend.h"
 #include "tuner/search/screen.h"
@@ -59,90 +58,6 @@ absl::StatusOr<Least> FindLeast(const Space& space, const WorkloadEstimator& est
   return *std::move(least);
 }
 
-struct Change {
-  std::string group;  // one hint a group: the first that fits, else the one that saves most
-  std::string text;
-  Workload workload;
-  TrainConfig config;
-};
-
-// One field, and what must change with it to stay legal.
-void AddChange(const Workload& workload, TrainConfig config, const std::string& path,
-               const Json& value, std::vector<Change>& changes) {
-  std::string text =
-      Text(path, "=", value.is_string() ? value.get<std::string>() : value.dump());
-  if (path == "precision") {
-    ApplyPrecision(*ParseEnum<Precision>(value.get<std::string>()), workload.framework, config);
-  } else {
-    SetField(config, path, value);
-  }
-  if (path == "checkpoint.every") config.checkpoint.attention = config.checkpoint.mlp = 0;
-  if (path == "checkpoint.attention" || path == "checkpoint.mlp") config.checkpoint.every = 0;
-  if (path == "offload.activations" && value == "checkpoints") config.checkpoint.every = 1;
-  bool needs_stage = UsesDeepspeed(workload.framework) && config.zero.stage == 0 &&
-                     config.offload.optimizer != OptimizerOffload::kNone;
-  if (needs_stage) {
-    config.zero.stage = 2;
-    text += " with zero.stage=2";
-  }
-  changes.push_back({path, text, workload, config});
-}
-
-// The same global batch over more ranks.
-void AddRanks(Workload workload, TrainConfig config, int64_t ranks, int64_t stage,
-              std::vector<Change>& changes) {
-  if (workload.global_batch > 0) {
-    if (workload.global_batch % (ranks * config.micro_batch) != 0) return;
-    config.grad_accum = workload.global_batch / ranks / config.micro_batch;
-  }
-  workload.world_size = ranks;
-  config.zero.stage = std::max(config.zero.stage, stage);
-  std::string text = Text("zero.stage=", config.zero.stage, " on ", ranks, " GPUs");
-  changes.push_back({Text("ranks, stage ", stage), text, workload, config});
-}
-
-// What the user would have to change in the workload itself.
-void AddWorkloads(const Workload& workload, const DeviceFacts& device, const TrainConfig& least,
-                  std::vector<Change>& changes) {
-  bool has_zero = workload.framework == Framework::kFused || UsesDeepspeed(workload.framework);
-  for (int64_t times = 2; times <= 16 && has_zero && !device.host; times *= 2) {
-    AddRanks(workload, least, times * workload.world_size, 2, changes);
-    AddRanks(workload, least, times * workload.world_size, 3, changes);
-  }
-  Workload changed = workload;
-  if (workload.lora.rank == 0) {
-    changed.lora.rank = std::min<int64_t>(16, workload.model.hidden);
-    changes.push_back({"lora", Text("lora.rank=", changed.lora.rank), changed, least});
-  }
-  changed = workload;
-  for (changed.seq_len /= 2; changed.seq_len >= 128; changed.seq_len /= 2) {
-    changes.push_back({"seq_len", Text("seq_len=", changed.seq_len), changed, least});
-  }
-}
-
-std::vector<Change> Changes(const Workload& workload, const DeviceFacts& device,
-                            const TrainConfig& least) {
-  std::vector<Change> changes;
-  absl::StatusOr<Space> unpinned = Space::Create(workload, device);
-  if (!unpinned.ok()) return changes;
-  for (const Axis& axis : unpinned->axes()) {
-    if (axis.path == "precision") continue;
-    for (const Json& value : axis.values) {
-      if (*GetField(least, axis.path) != value) {
-        AddChange(workload, least, axis.path, value, changes);
-      }
-    }
-  }
-  for (std::string_view name : EnumNames<Precision>::kNames) {
-    AddChange(workload, least, "precision", Json(std::string(name)), changes);
-  }
-  if (workload.framework == Framework::kFused && least.loss_chunk_tokens == 0) {
-    AddChange(workload, least, "loss_chunk_tokens", 1024, changes);
-  }
-  AddWorkloads(workload, device, least, changes);
-  return changes;
-}
-
 std::optional<Hint> TryChange(const Workload& workload, const Least& least, const Change& change,
                               const WorkloadEstimator& estimator) {
   if (!Validate(change.workload, change.config).ok()) return std::nullopt;
@@ -163,7 +78,11 @@ std::optional<Hint> TryChange(const Workload& workload, const Least& least, cons
 std::vector<Hint> FindHints(const Workload& workload, const DeviceFacts& device,
                             const Least& least, const WorkloadEstimator& estimator) {
   std::map<std::string, Hint> by_group;
-  for (const Change& change : Changes(workload, device, least.config)) {
+  std::vector<Change> changes = TunableChanges(workload, device, least.config);
+  for (Change& change : WorkloadChanges(workload, device, least.config)) {
+    changes.push_back(std::move(change));
+  }
+  for (const Change& change : changes) {
     std::optional<Hint> hint = TryChange(workload, least, change, estimator);
     if (!hint) continue;
     auto [known, added] = by_group.emplace(change.group, *hint);
