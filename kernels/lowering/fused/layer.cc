@@ -22,6 +22,13 @@ std::vector<LinearLayer> FindAll(Context& context, const std::string& prefix,
   return layers;
 }
 
+// The layers over a norm's output, which ends here: the backward pass makes it again.
+std::vector<Tensor> Project(Context& context, Normed& normed,
+                            const std::vector<LinearLayer>& layers) {
+  const Normed input = std::exchange(normed, {});
+  return LinearGroup(context, input.value, layers, Category::kActivations, input.remake);
+}
+
 // Falcon: attention and MLP read the norm of the same x; with two norms each its own.
 Tensor ParallelLayer(Context& context, const std::string& prefix, Tensor x) {
   const bool two = context.model().separate_norms;
@@ -30,18 +37,18 @@ Tensor ParallelLayer(Context& context, const std::string& prefix, Tensor x) {
   Tensor residual;
   std::vector<Tensor> products;
   if (two) {
-    auto normed = NormWithResidual(context, x,
-                                   {FindNorm(context, prefix + ".ln_attn"),
-                                    FindNorm(context, prefix + ".ln_mlp")},
-                                   NormDtype(context));
-    residual = std::move(normed[0]);
-    products.push_back(std::move(LinearGroup(context, normed[1], {qkv})[0]));
-    products.push_back(std::move(LinearGroup(context, normed[2], {inner})[0]));
+    Branches branches = NormWithResidual(context, x,
+                                         {FindNorm(context, prefix + ".ln_attn"),
+                                          FindNorm(context, prefix + ".ln_mlp")},
+                                         NormDtype(context));
+    residual = std::move(branches.residual);
+    products.push_back(std::move(Project(context, branches.normed[0], {qkv})[0]));
+    products.push_back(std::move(Project(context, branches.normed[1], {inner})[0]));
   } else {
-    auto normed = NormWithResidual(
+    Branches branches = NormWithResidual(
         context, x, {FindNorm(context, prefix + ".input_layernorm")}, NormDtype(context));
-    residual = std::move(normed[0]);
-    products = LinearGroup(context, normed[1], {qkv, inner});
+    residual = std::move(branches.residual);
+    products = Project(context, branches.normed[0], {qkv, inner});
   }
   x = {};
   Tensor heads = Attention(context, {std::move(products[0])});
@@ -59,44 +66,41 @@ Tensor ParallelLayer(Context& context, const std::string& prefix, Tensor x) {
 
 Tensor AttentionBlock(Context& context, const std::string& prefix, Tensor x) {
   const bool gpt2 = IsGpt2(context);
-  auto normed = NormWithResidual(
+  Branches branches = NormWithResidual(
       context, x, {FindNorm(context, prefix + (gpt2 ? ".ln_1" : ".input_layernorm"))},
       NormDtype(context));
   x = {};
-  std::vector<Tensor> products =
-      gpt2 ? LinearGroup(context, normed[1], FindAll(context, prefix, {".attn.c_attn"}))
-           : LinearGroup(context, normed[1],
-                         FindAll(context, prefix,
-                                 {".self_attn.q_proj", ".self_attn.k_proj",
-                                  ".self_attn.v_proj"}));
-  normed[1] = {};
+  std::vector<Tensor> products = Project(
+      context, branches.normed[0],
+      gpt2 ? FindAll(context, prefix, {".attn.c_attn"})
+           : FindAll(context, prefix,
+                     {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"}));
   Tensor heads = Attention(context, std::move(products));
   Tensor branch = BranchEnd(
       context, std::move(heads),
       FindLinear(context, prefix + (gpt2 ? ".attn.c_proj" : ".self_attn.o_proj")));
-  return AddResidual(context, normed[0], {Dropout(context, branch, kAttentionDropout)});
+  return AddResidual(context, branches.residual, {Dropout(context, branch, kAttentionDropout)});
 }
 
 Tensor MlpBlock(Context& context, const std::string& prefix, Tensor x) {
   const bool gpt2 = IsGpt2(context);
-  auto normed = NormWithResidual(
+  Branches branches = NormWithResidual(
       context, x, {FindNorm(context, prefix + (gpt2 ? ".ln_2" : ".post_attention_layernorm"))},
       NormDtype(context));
   x = {};
   Tensor branch;
   if (gpt2) {
-    auto inner = LinearGroup(context, normed[1], FindAll(context, prefix, {".mlp.c_fc"}));
-    normed[1] = {};
+    auto inner =
+        Project(context, branches.normed[0], FindAll(context, prefix, {".mlp.c_fc"}));
     branch = GeluDown(context, std::move(inner[0]), FindLinear(context, prefix + ".mlp.c_proj"),
                       true);
   } else {
-    auto inner = LinearGroup(context, normed[1],
-                             FindAll(context, prefix, {".mlp.gate_proj", ".mlp.up_proj"}));
-    normed[1] = {};
+    auto inner = Project(context, branches.normed[0],
+                         FindAll(context, prefix, {".mlp.gate_proj", ".mlp.up_proj"}));
     branch = SiluDown(context, std::move(inner[0]), std::move(inner[1]),
                       FindLinear(context, prefix + ".mlp.down_proj"));
   }
-  return AddResidual(context, normed[0], {Dropout(context, branch, kMlpDropout)});
+  return AddResidual(context, branches.residual, {Dropout(context, branch, kMlpDropout)});
 }
 
 Tensor Layer(Context& context, const std::string& prefix, Tensor x) {

@@ -1,5 +1,8 @@
 #include "kernels/lowering/fused/linear.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/ops/add/add.h"
 #include "kernels/ops/dropout/dropout.h"
 #include "kernels/ops/linear/linear.h"
@@ -173,7 +176,8 @@ void LinearBackwardInput(Context& context, const LinearLayer& layer, const Tenso
 }
 
 std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
-                                const std::vector<LinearLayer>& layers, Category category) {
+                                const std::vector<LinearLayer>& layers, Category category,
+                                Remake remake) {
   const Tensor operand = Cast(context, x, context.compute);
   std::vector<LinearSaved> saved(layers.size());
   std::vector<Tensor> inputs{x};
@@ -183,11 +187,16 @@ std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
     UseLinear(context, layers[i]);
     AppendParameters(layers[i], inputs);
   }
-  auto backward = [&context, layers, saved = std::move(saved),
-                   kept = Saved(context, operand),
+  const bool trains = std::any_of(layers.begin(), layers.end(),
+                                  [](const LinearLayer& layer) { return layer.trainable(); });
+  if (!trains) remake = {};
+  const bool keeps = trains && !remake;
+  auto backward = [&context, layers, saved = std::move(saved), remake = std::move(remake),
+                   kept = keeps ? Saved(context, operand) : Saved(),
                    dtype = x.dtype(), shape = x.shape(),
                    needs_dx = x.requires_grad()](std::vector<Tensor> grads) mutable {
     Tensor input = kept.Take(context);
+    if (remake) input = Cast(context, std::exchange(remake, {})(context), context.compute);
     Tensor dx;
     for (size_t i = layers.size(); i-- > 0;) {
       Tensor dy = std::move(grads[i]);

@@ -47,9 +47,10 @@ void DoneLinear(Context& context, const LinearLayer& layer);
 // The tensors that a node over this layer depends on.
 void AppendParameters(const LinearLayer& layer, std::vector<Tensor>& inputs);
 
-// One or more layers over the same x, as one node: their input gradients are summed in place.
+// One or more layers over the same x, as one node: their input gradients are summed in place. With
+// `remake` x is made again in the backward pass; else it is kept, if a layer trains.
 std::vector<Tensor> LinearGroup(Context& context, const Tensor& x,
                                 const std::vector<LinearLayer>& layers,
-                                Category category = Category::kActivations);
+                                Category category = Category::kActivations, Remake remake = {});
 
 }  // namespace hbmtune::lowering

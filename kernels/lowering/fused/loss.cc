@@ -26,7 +26,7 @@ struct HeadWork {
   Tensor targets;  // [rows]
   Tensor count;
   Tensor losses;   // [rows]
-  Tensor dx;       // as x; empty in an evaluation
+  Tensor dx;       // over x; empty in an evaluation
 };
 
 // One chunk of rows: its losses, and, where asked for, the gradients of x and of the weight.
@@ -80,8 +80,8 @@ Tensor HeadLoss(Context& context, Tensor x, const LinearLayer& head, Targets tar
   const Dtype dtype = context.config.fp32.head ? context.statistics() : context.compute;
   const int64_t chunk =
       context.config.loss_chunk_tokens > 0 ? context.config.loss_chunk_tokens : rows;
-  Tensor dx;
-  if (tape.grad_enabled()) dx = Activation(context, x.dtype(), x.shape());
+  Tensor dx;  // over x: a row's gradient is written when nothing needs the row any more
+  if (tape.grad_enabled()) dx = tape.Detach(x);
   Tensor root = tape.Detach(loss);
   tape.Attach("head_loss", {x}, root, [dx](std::vector<Tensor>) {
     return std::vector<Tensor>{dx};

@@ -13,21 +13,38 @@ struct NormSaved {
   Tensor rstd;
 };
 
+void RunNorm(Context& context, const NormLayer& layer, const Tensor& x, const Tensor& y,
+             const NormSaved& saved) {
+  const Attrs attrs = Attrs::Of(ops::NormAttrs{context.model().norm_eps});
+  if (layer.bias == nullptr) {
+    context.tape.Run(ops::kRmsNorm, {x, layer.weight->weight}, {y, saved.rstd}, attrs);
+  } else {
+    context.tape.Run(ops::kLayerNorm, {x, layer.weight->weight, layer.bias->weight},
+                     {y, saved.mean, saved.rstd}, attrs);
+  }
+}
+
 Tensor NormForward(Context& context, const NormLayer& layer, const Tensor& x, Dtype dtype,
                    NormSaved& saved) {
-  Tape& tape = context.tape;
-  const Attrs attrs = Attrs::Of(ops::NormAttrs{context.model().norm_eps});
   const Dims rows{x.elements() / x.shape().back()};
   Tensor y = Activation(context, dtype, x.shape());
   saved.rstd = Activation(context, context.statistics(), rows);
-  if (layer.bias == nullptr) {
-    tape.Run(ops::kRmsNorm, {x, layer.weight->weight}, {y, saved.rstd}, attrs);
-  } else {
-    saved.mean = Activation(context, context.statistics(), rows);
-    tape.Run(ops::kLayerNorm, {x, layer.weight->weight, layer.bias->weight},
-             {y, saved.mean, saved.rstd}, attrs);
-  }
+  if (layer.bias != nullptr) saved.mean = Activation(context, context.statistics(), rows);
+  RunNorm(context, layer, x, y, saved);
   return y;
+}
+
+// The same op over the same input: the statistics come out again as they were, in place.
+Remake NormAgain(Context& context, const NormLayer& layer, const Tensor& x, Dtype dtype,
+                 const NormSaved& saved) {
+  if (!context.tape.grad_enabled()) return {};
+  return [layer, dtype, saved = NormSaved(saved), kept = Saved(context, x)](Context& again) mutable {
+    const Tensor input = kept.Take(again);
+    Tensor y = Activation(again, dtype, input.shape());
+    RunNorm(again, layer, input, y, saved);
+    saved = {};
+    return y;
+  };
 }
 
 // dx = or += the norm's input gradient; the parameters' gradients on the way.
@@ -78,13 +95,15 @@ NormLayer FindNorm(Context& context, const std::string& prefix) {
   return {&context.parameters.At(prefix + ".weight"), context.parameters.Find(prefix + ".bias")};
 }
 
-std::vector<Tensor> NormWithResidual(Context& context, const Tensor& x,
-                                     const std::vector<NormLayer>& layers, Dtype dtype) {
+Branches NormWithResidual(Context& context, const Tensor& x, const std::vector<NormLayer>& layers,
+                          Dtype dtype) {
   std::vector<NormSaved> saved(layers.size());
+  std::vector<Remake> again;
   std::vector<Tensor> inputs{x};
   std::vector<Tensor> outputs{context.tape.Detach(x)};
   for (size_t i = 0; i < layers.size(); ++i) {
     outputs.push_back(NormForward(context, layers[i], x, dtype, saved[i]));
+    again.push_back(NormAgain(context, layers[i], x, dtype, saved[i]));
     UseNorm(context, layers[i], inputs);
   }
   auto backward = [&context, layers, saved = std::move(saved),
@@ -100,7 +119,11 @@ std::vector<Tensor> NormWithResidual(Context& context, const Tensor& x,
     return std::vector<Tensor>{std::move(dx)};
   };
   context.tape.Attach("norm", inputs, outputs, std::move(backward));
-  return outputs;
+  Branches branches{std::move(outputs[0]), {}};
+  for (size_t i = 0; i < layers.size(); ++i) {
+    branches.normed.push_back({std::move(outputs[i + 1]), std::move(again[i])});
+  }
+  return branches;
 }
 
 Tensor Norm(Context& context, const Tensor& x, const NormLayer& layer, Dtype dtype) {

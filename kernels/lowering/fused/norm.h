@@ -14,10 +14,22 @@ struct NormLayer {
 
 NormLayer FindNorm(Context& context, const std::string& prefix);
 
+// A norm's output, and how to make it again: who reads it need not keep it. Nothing to make it
+// with where no graph is recorded.
+struct Normed {
+  Tensor value;
+  Remake remake;
+};
+
+struct Branches {
+  Tensor residual;
+  std::vector<Normed> normed;  // one of each layer
+};
+
 // The norms of x, in `dtype`, and x itself as the residual, as one node: its backward pass adds
-// the norms' input gradients to the residual's in place. Returns {residual, norm 0, …}.
-std::vector<Tensor> NormWithResidual(Context& context, const Tensor& x,
-                                     const std::vector<NormLayer>& layers, Dtype dtype);
+// the norms' input gradients to the residual's in place.
+Branches NormWithResidual(Context& context, const Tensor& x, const std::vector<NormLayer>& layers,
+                          Dtype dtype);
 // One norm without a residual.
 Tensor Norm(Context& context, const Tensor& x, const NormLayer& layer, Dtype dtype);
 

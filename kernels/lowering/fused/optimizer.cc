@@ -12,7 +12,8 @@
 
 namespace hbmtune::lowering {
 
-OptimizerStep::OptimizerStep(Context& context, const OptimizerSettings& settings)
+OptimizerStep::OptimizerStep(Context& context, const OptimizerSettings& settings,
+                             const std::set<std::string>& promoted)
     : context_(context), settings_(settings) {
   if (context.data_parallel != nullptr) partition_ = context.data_parallel->partition();
   int64_t partials = 0;
@@ -21,7 +22,7 @@ OptimizerStep::OptimizerStep(Context& context, const OptimizerSettings& settings
     partials += ops::SquaresPartials(partition_.PartElements(parameter.elements()));
     if (partition_.stage == 0 ||
         partition_.OwnElements(parameter.elements(), partition_.rank) > 0) {
-      states_.push_back(MakeState(parameter));
+      states_.push_back(MakeState(parameter, promoted.contains(parameter.name)));
     }
   }
   Tape& tape = context.tape;
@@ -54,14 +55,17 @@ Tensor OptimizerStep::ZeroState(const std::string& name, Dtype dtype, const Dims
   return tensor;
 }
 
-OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter) {
+OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter, bool promoted) {
   State state{&parameter, parameter.weight, {}, {}, {}};
   if (partition_.stage > 0) {
     const int64_t own = partition_.OwnElements(parameter.elements(), partition_.rank);
     state.weight = context_.tape.ViewOf(parameter.part, {own}, {1});
   }
+  if (context_.config.promotion.grad_norm_threshold > 0) {
+    context_.tape.NameState(parameter.name + ".part", state.weight);
+  }
   const Dims& shape = state.weight.shape();
-  const Dtype dtype = context_.config.optimizer_state_dtype;
+  const Dtype dtype = promoted ? Dtype::kF32 : context_.config.optimizer_state_dtype;
   auto zeros = [&](const char* suffix, Dtype type, const Dims& dims) {
     state.moments.push_back(ZeroState(parameter.name + suffix, type, dims, space()));
   };
@@ -83,7 +87,7 @@ OptimizerStep::State OptimizerStep::MakeState(Parameter& parameter) {
       if (settings_.momentum > 0) zeros(".momentum", dtype, shape);
       break;
   }
-  if (context_.config.master_weights && IsHalf(state.weight.dtype())) {
+  if ((context_.config.master_weights || promoted) && IsHalf(state.weight.dtype())) {
     state.master = context_.tape.Empty(Dtype::kF32, shape, Category::kOptimizer, space());
     context_.tape.NameState(parameter.name + ".master", state.master);
   }

@@ -16,8 +16,9 @@ namespace hbmtune::lowering {
 //             weights go up, all three at once on different groups
 class OptimizerStep {
  public:
-  // Allocates the state.
-  OptimizerStep(Context& context, const OptimizerSettings& settings);
+  // Allocates the state; that of parameters in `promoted` in fp32, with masters.
+  OptimizerStep(Context& context, const OptimizerSettings& settings,
+                const std::set<std::string>& promoted);
   // fp32 masters and weights on the CPU take their first values, which are there from the first
   // step on.
   void CopyMasters();
@@ -41,7 +42,7 @@ class OptimizerStep {
     EventId left = 0;
   };
 
-  State MakeState(Parameter& parameter);
+  State MakeState(Parameter& parameter, bool promoted);
   Tensor ZeroState(const std::string& name, Dtype dtype, const Dims& shape, MemorySpace space);
   MemorySpace space() const;
   void Clip();

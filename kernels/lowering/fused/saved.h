@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -32,6 +33,9 @@ class Saved {
   Tensor tensor_;
   std::shared_ptr<SavedStorage> storage_;
 };
+
+// Makes a tensor again in the backward pass, once, from what its node saved anyway.
+using Remake = std::function<Tensor(Context&)>;
 
 // Moves what the layers of a micro-batch saved to pinned memory and back, on two streams of their
 // own: away while the next layer computes, back while the layer after it goes backward. With
