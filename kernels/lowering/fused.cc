@@ -93,6 +93,29 @@ void CheckRanks(const Workload& workload, const TrainConfig& config, int64_t ran
   }
 }
 
+void CheckPromotion(const Workload& workload, const TrainConfig& config) {
+  const PromotionConfig& promotion = config.promotion;
+  if (promotion.grad_norm_threshold == 0) return;
+  if (!(promotion.grad_norm_threshold > 0) || !(promotion.hysteresis_ratio >= 1)) {
+    Refuse("promotion.grad_norm_threshold must be at least 0 and promotion.hysteresis_ratio at "
+           "least 1, got " + std::to_string(promotion.grad_norm_threshold) + " and " +
+           std::to_string(promotion.hysteresis_ratio));
+  }
+  if (!IsHalf(config.param_dtype) || config.master_weights) {
+    Refuse("promotion.grad_norm_threshold needs a 16-bit param_dtype without master_weights: " +
+           std::string(Name(config.param_dtype)) +
+           (config.master_weights ? " weights have masters" : " weights need none"));
+  }
+  if (config.offload.optimizer != OptimizerOffload::kNone) {
+    Refuse("promotion.grad_norm_threshold needs the optimizer's state in device memory: "
+           "offload.optimizer is " + std::string(Name(config.offload.optimizer)));
+  }
+  if (workload.optimizer == Optimizer::kAdamw8bit) {
+    Refuse("promotion.grad_norm_threshold does not go with the adamw-8bit optimizer: its moments "
+           "cannot become fp32; use adamw or sgd");
+  }
+}
+
 void CheckAll(const Workload& workload, const TrainConfig& config, int64_t rank) {
   if (workload.framework != Framework::kFused) {
     Refuse("the fused lowering cannot imitate " + std::string(Name(workload.framework)));
@@ -104,10 +127,7 @@ void CheckAll(const Workload& workload, const TrainConfig& config, int64_t rank)
   CheckCheckpoint(workload.model, config.checkpoint);
   CheckOffload(config);
   AtLeast(0, config.loss_chunk_tokens, "loss_chunk_tokens");
-  if (config.promotion.grad_norm_threshold != 0) {
-    Refuse("promotion.grad_norm_threshold: weights that change precision while they train are not "
-           "built yet; use master_weights");
-  }
+  CheckPromotion(workload, config);
 }
 
 // What lives beside weights and optimizer state; returns the loss.
@@ -191,7 +211,7 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
       1.0 / static_cast<double>(config.grad_accum * workload.world_size);
   if (!away.empty()) context.offload = &offload;
   const Tensor loss = MakeState(context, options);
-  OptimizerStep optimizer(context, options.optimizer);
+  OptimizerStep optimizer(context, options.optimizer, options.promoted);
 
   tape.BeginFirstStep();
   optimizer.CopyMasters();
@@ -205,6 +225,14 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
 }
 
 }  // namespace
+
+std::vector<std::string> TrainedNames(const Workload& workload) {
+  std::vector<ParameterEntry> table = LoraTable(workload.model, workload.lora);
+  if (table.empty()) table = ParameterTable(workload.model);
+  std::vector<std::string> names;
+  for (const ParameterEntry& entry : table) names.push_back(entry.name);
+  return names;
+}
 
 Program LowerFused(const Workload& workload, const TrainConfig& config,
                    const FusedOptions& options) {

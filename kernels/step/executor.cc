@@ -6,24 +6,9 @@
 #include "kernels/core/error.h"
 #include "kernels/core/units.h"
 #include "kernels/step/pinned_plan.h"
+#include "kernels/step/slot.h"
 
 namespace hbmtune::step {
-
-// A storage while it is allocated.
-struct Executor::Slot {
-  memory::Block* block = nullptr;  // device memory
-  void* data = nullptr;
-  int64_t bytes = 0;
-  bool live = false;
-  bool pinned = false;
-  memory::PinnedPool::Slice slice;  // pinned memory
-};
-
-struct Executor::Loop {
-  size_t begin;  // position of the Repeat
-  int64_t count;
-  int64_t iteration;
-};
 
 namespace {
 
@@ -44,7 +29,7 @@ class DevicePinned final : public memory::PinnedSource {
 
 Executor::Executor(const Program& program, device::Device& device,
                    const memory::AllocatorConfig& allocator, const ExecutorOptions& options)
-    : program_(program),
+    : program_(&program),
       device_(device),
       options_(options),
       allocator_(allocator, device.memory(), device.events()),
@@ -69,17 +54,17 @@ Executor::~Executor() {
   }
 }
 
-void Executor::RunSetup() { RunSection(0, program_.first_step); }
+void Executor::RunSetup() { RunSection(0, program_->first_step); }
 
-void Executor::RunFirstStep() { RunSection(program_.first_step, program_.steady_step); }
+void Executor::RunFirstStep() { RunSection(program_->first_step, program_->steady_step); }
 
-void Executor::RunSteadyStep() { RunSection(program_.steady_step, program_.code.size()); }
+void Executor::RunSteadyStep() { RunSection(program_->steady_step, program_->code.size()); }
 
 void Executor::RunSection(size_t begin, size_t end) {
   for (position_ = begin; position_ < end; ++position_) {
     if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) throw Cancelled();
     std::visit([this](const auto& instruction) { Execute(instruction); },
-               program_.code[position_]);
+               program_->code[position_]);
   }
 }
 
@@ -188,12 +173,12 @@ struct UserOf {
 
 std::string_view Executor::OpThatAsked(StorageId storage) const {
   // Inside a Repeat of layers the text names the storage of the first one.
-  const auto* allocate = std::get_if<Allocate>(&program_.code[position_]);
-  const UserOf user{program_, allocate != nullptr ? allocate->storage : storage};
-  for (size_t i = position_ + 1; i < program_.code.size(); ++i) {
-    std::string_view name = std::visit(user, program_.code[i]);
+  const auto* allocate = std::get_if<Allocate>(&program_->code[position_]);
+  const UserOf user{*program_, allocate != nullptr ? allocate->storage : storage};
+  for (size_t i = position_ + 1; i < program_->code.size(); ++i) {
+    std::string_view name = std::visit(user, program_->code[i]);
     if (!name.empty()) return name;
-    const auto* freed = std::get_if<hbmtune::Free>(&program_.code[i]);
+    const auto* freed = std::get_if<hbmtune::Free>(&program_->code[i]);
     if (freed != nullptr && freed->storage == user.storage) break;
   }
   return {};
@@ -215,7 +200,7 @@ void Executor::Bind(const View& view, TensorArg& arg) const {
 
 TensorArg Executor::Resolve(ViewId view) const {
   TensorArg arg;
-  Bind(program_.views[view], arg);
+  Bind(program_->views[view], arg);
   return arg;
 }
 
@@ -224,13 +209,13 @@ void Executor::Execute(const Run& run) {
   if (args_.size() < count) args_.resize(count);
   bool on_cpu = count > 0;
   for (size_t i = 0; i < count; ++i) {
-    const View& view = program_.views[program_.args[run.first_arg + i]];
+    const View& view = program_->views[program_->args[run.first_arg + i]];
     Bind(view, args_[i]);
     on_cpu = on_cpu && slots_[Advance(view.storage, view.storage_stride)].pinned;
   }
   const OpArgs args{std::span(args_.data(), run.inputs),
                     std::span(args_.data() + run.inputs, run.outputs),
-                    program_.attrs[run.attrs]};
+                    program_->attrs[run.attrs]};
   if (on_cpu) {
     device_.SubmitToCpu(run.stream, *run.op, args);
   } else {
@@ -241,8 +226,8 @@ void Executor::Execute(const Run& run) {
 void Executor::Execute(const Copy& copy) {
   const TensorArg from = Resolve(copy.from);
   const TensorArg to = Resolve(copy.to);
-  const View& target = program_.views[copy.to];
-  const View& source = program_.views[copy.from];
+  const View& target = program_->views[copy.to];
+  const View& source = program_->views[copy.from];
   const bool to_pinned = slots_[Advance(target.storage, target.storage_stride)].pinned;
   const bool from_pinned = slots_[Advance(source.storage, source.storage_stride)].pinned;
   device::CopyDirection direction = device::CopyDirection::kToDevice;
@@ -290,8 +275,8 @@ void Executor::Execute(const Repeat& repeat) {
   }
   for (int depth = 1; depth > 0;) {
     ++position_;
-    if (std::holds_alternative<Repeat>(program_.code[position_])) ++depth;
-    if (std::holds_alternative<End>(program_.code[position_])) --depth;
+    if (std::holds_alternative<Repeat>(program_->code[position_])) ++depth;
+    if (std::holds_alternative<End>(program_->code[position_])) --depth;
   }
 }
 
@@ -311,10 +296,10 @@ std::optional<double> Executor::scalar(ScalarSlot slot) const {
 }
 
 TensorArg Executor::Find(std::string_view name) const {
-  for (const auto* list : {&program_.parameters, &program_.state}) {
+  for (const auto* list : {&program_->parameters, &program_->state}) {
     for (const NamedView& named : *list) {
       if (named.name != name) continue;
-      if (!slots_[program_.views[named.view].storage].live) {
+      if (!slots_[program_->views[named.view].storage].live) {
         throw std::invalid_argument(named.name + " is not allocated now");
       }
       return Resolve(named.view);
@@ -332,7 +317,7 @@ const MemoryPeaks& Executor::Peaks() {
     peaks_.breakdown.push_back({static_cast<Category>(i), peak.by_category[i]});
   }
   const size_t now = std::exchange(position_, peak_position_);
-  if (position_ < program_.code.size()) peaks_.op = OpThatAsked(peak_storage_);
+  if (position_ < program_->code.size()) peaks_.op = OpThatAsked(peak_storage_);
   position_ = now;
   return peaks_;
 }

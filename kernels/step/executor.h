@@ -51,7 +51,7 @@ class Cancelled : public std::exception {
 };
 
 // Walks a Program on a device: the same allocations in the same order on each. One thread.
-// Program and device must outlive the executor.
+// Program (the latest adopted) and device must outlive the executor.
 class Executor {
  public:
   Executor(const Program& program, device::Device& device,
@@ -72,6 +72,13 @@ class Executor {
   void RunSetup();
   void RunFirstStep();
   void RunSteadyStep();
+
+  // Between two steps: goes on with the steady step of `next`, the same step with other state, which
+  // takes over what lives between steps. A tensor of the same name keeps its numbers, converted if
+  // its dtype is another; NAME.master begins as NAME.part, what the optimizer updates; what `next` does not have is freed.
+  // Throws OutOfMemory in phase optimizer, op promotion, and std::logic_error if the two Programs
+  // differ in more.
+  void Adopt(const Program& next);
 
   // What the Program last read into the slot; nothing if it never did.
   std::optional<double> scalar(ScalarSlot slot) const;
@@ -113,11 +120,13 @@ class Executor {
   StorageId Advance(StorageId storage, int32_t stride) const;
   Slot& Live(StorageId storage, const char* what);
   void Bind(const View& view, TensorArg& arg) const;
+  // For Adopt: memory of a tensor that `next` has anew; its numbers are copied from `from`.
+  void Convert(const TensorArg& from, const Allocate& allocate, const View& view, Slot& slot);
   // The first op after the running instruction that has the storage as an argument.
   std::string_view OpThatAsked(StorageId storage) const;
   void NoteAllocation();
 
-  const Program& program_;
+  const Program* program_;
   device::Device& device_;
   ExecutorOptions options_;
   memory::CachingAllocator allocator_;

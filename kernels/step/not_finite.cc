@@ -1,14 +1,12 @@
 #include "kernels/step/not_finite.h"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
 
-#include "kernels/lowering/fused/parameters.h"
 #include "kernels/model/parameters.h"
 #include "kernels/ops/finite/finite.h"
-#include "kernels/ops/grad_norm/grad_norm.h"
+#include "kernels/step/gradient_norms.h"
 
 namespace hbmtune::step {
 namespace {
@@ -30,45 +28,34 @@ bool HasNotFinite(Executor& executor, ViewId view) {
   return flag != 0;
 }
 
-// Of the trained parameters, in the model's order, the last of which a sum of squares is not
-// finite: the backward pass reaches it first.
-const ParameterEntry* GradientNotFinite(const std::vector<ParameterEntry>& table,
-                                        Executor& executor, bool adapters) {
-  const TensorArg partials = executor.Find("grad_norm_partials");
-  const lowering::Partition partition{partials.shape[0], 0, 0};
-  const float* sums = partials.as<float>();
-  const ParameterEntry* found = nullptr;
-  for (const ParameterEntry& entry : table) {
-    const bool adapter =
-        entry.role == ParameterRole::kLoraA || entry.role == ParameterRole::kLoraB;
-    if (adapters && !adapter) continue;
-    const int64_t count =
-        ops::SquaresPartials(partition.PartElements(ElementCount(entry.shape)));
-    for (int64_t r = 0; r < partition.ranks; ++r) {
-      const float* row = sums + r * partials.shape[1];
-      if (std::any_of(row, row + count, [](float x) { return !std::isfinite(x); })) {
-        found = &entry;
-      }
-    }
-    sums += count;
-  }
-  return found;
+std::string Layer(const ParameterEntry& entry) {
+  return entry.layer < 0 ? " (outside the layers)"
+                         : " (layer " + std::to_string(entry.layer) + ")";
 }
 
-std::string Describe(const ParameterEntry& entry) {
-  if (entry.layer < 0) return entry.name + " (outside the layers)";
-  return entry.name + " (layer " + std::to_string(entry.layer) + ")";
+std::string Describe(const ParameterEntry& entry) { return entry.name + Layer(entry); }
+
+// Of the parameter that a state belongs to: NAME.exp_avg of NAME.
+std::string Layer(const Workload& workload, const std::string& state) {
+  const std::string name = state.substr(0, state.rfind('.'));
+  for (const ParameterEntry& entry : WholeTable(workload)) {
+    if (entry.name == name) return Layer(entry);
+  }
+  return "";
 }
+
+std::string When(int64_t step) { return " is not finite in step " + std::to_string(step); }
 
 }  // namespace
 
-std::optional<std::string> StateNotFinite(const Program& program, Executor& executor) {
+std::optional<std::string> StateNotFinite(const Program& program, Executor& executor,
+                                          const Workload& workload, int64_t step) {
   for (const NamedView& named : program.state) {
     const Dtype dtype = program.views[named.view].dtype;
     const bool floating = dtype == Dtype::kF32 || dtype == Dtype::kF64 || IsHalf(dtype);
     if (floating && named.name.find('.') != std::string::npos &&
         HasNotFinite(executor, named.view)) {
-      return "optimizer state " + named.name + " is not finite";
+      return "optimizer state " + named.name + Layer(workload, named.name) + When(step);
     }
   }
   return std::nullopt;
@@ -76,7 +63,7 @@ std::optional<std::string> StateNotFinite(const Program& program, Executor& exec
 
 std::string DescribeNotFinite(const Program& program, Executor& executor,
                               const Workload& workload, int64_t step) {
-  const std::string when = " is not finite in step " + std::to_string(step);
+  const std::string when = When(step);
   const std::vector<ParameterEntry> table = WholeTable(workload);
   for (const NamedView& named : program.parameters) {
     if (!HasNotFinite(executor, named.view)) continue;
@@ -84,8 +71,12 @@ std::string DescribeNotFinite(const Program& program, Executor& executor,
       if (entry.name == named.name) return "weight " + Describe(entry) + when;
     }
   }
-  if (const auto* entry = GradientNotFinite(table, executor, workload.lora.rank > 0)) {
-    return "gradient of " + Describe(*entry) + when;
+  // The backward pass reaches the last of the model first.
+  const std::vector<GradientNorm> norms = GradientNorms(executor, workload);
+  for (auto gradient = norms.rbegin(); gradient != norms.rend(); ++gradient) {
+    if (!std::isfinite(gradient->norm)) {
+      return "gradient of " + Describe(gradient->parameter) + when;
+    }
   }
   return "the loss" + when + ", though weights and gradients are";
 }

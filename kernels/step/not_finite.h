@@ -21,7 +21,8 @@ class NotFinite : public std::runtime_error {
 std::string DescribeNotFinite(const Program& program, Executor& executor,
                               const Workload& workload, int64_t step);
 
-// Names the first tensor of the optimizer's state that is not finite; nothing if all are.
-std::optional<std::string> StateNotFinite(const Program& program, Executor& executor);
+// The same of the first tensor of the optimizer's state that is not finite; nothing if all are.
+std::optional<std::string> StateNotFinite(const Program& program, Executor& executor,
+                                          const Workload& workload, int64_t step);
 
 }  // namespace hbmtune::step

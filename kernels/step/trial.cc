@@ -14,6 +14,7 @@
 #include "kernels/device/host/host_device.h"
 #include "kernels/step/executor.h"
 #include "kernels/step/not_finite.h"
+#include "kernels/step/promotion.h"
 #include "kernels/step/weights.h"
 
 namespace hbmtune::step {
@@ -50,7 +51,7 @@ class Trial {
     options.optimizer = request_.optimizer;
     options.rank = request_.rank;
     options.device_bytes = request_.memory_bytes;
-    const Program program = lowering::LowerFused(request_.workload, request_.config, options);
+    PromotedProgram program(request_.workload, request_.config, options);
     device::HostDeviceOptions device_options;
     device_options.memory_bytes = request_.memory_bytes;
     device_options.copy_bytes_per_second = request_.copy_bytes_per_second;
@@ -58,7 +59,7 @@ class Trial {
     device_options.communicator = communicator_.get();
     device::HostDevice device(device_options);
     if (events_.on_started) events_.on_started(request_.memory_bytes);
-    Executor executor(program, device,
+    Executor executor(program.program(), device,
                       memory::AllocatorConfig::From(request_.config.allocator),
                       {.poison = request_.poison,
                        .pool_bytes = request_.config.offload.pool_bytes});
@@ -114,7 +115,7 @@ class Trial {
         std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)));
   }
 
-  void RunSteps(const Program& program, Executor& executor) {
+  void RunSteps(PromotedProgram& program, Executor& executor) {
     auto data = request_.data;
     if (data == nullptr) data = MakeData();
     executor.set_cancel(events_.cancel);
@@ -122,10 +123,11 @@ class Trial {
       data->Fill(ids, labels, rows, tokens);
     });
     executor.RunSetup();
-    InitialiseWeights(executor, program, request_.workload, request_.seed, request_.rank);
+    InitialiseWeights(executor, program.program(), request_.workload, request_.seed, request_.rank);
     const int64_t warmup = std::max<int64_t>(request_.warmup_steps, 1);
     double spent = 0;
-    for (int64_t i = 0; !Enough(i - warmup, spent); ++i) {
+    int64_t i = 0;
+    for (; !Enough(i - warmup, spent); ++i) {
       const double seconds = Step(program, executor, i);
       if (i < warmup) continue;
       spent += seconds;
@@ -133,7 +135,9 @@ class Trial {
       NoteSpeed();
       SetPatience();
     }
-    if (auto sentence = StateNotFinite(program, executor)) throw NotFinite(*sentence);
+    if (auto sentence = StateNotFinite(program.program(), executor, request_.workload, i - 1)) {
+      throw NotFinite(*sentence);
+    }
   }
 
   bool Enough(int64_t timed, double spent) const {
@@ -141,13 +145,14 @@ class Trial {
     return timed >= request_.max_steps || spent >= request_.step_budget_seconds;
   }
 
-  double Step(const Program& program, Executor& executor, int64_t index) {
+  double Step(PromotedProgram& program, Executor& executor, int64_t index) {
     const double begin = executor.device().Seconds();
     if (index == 0) {
       executor.RunFirstStep();
     } else {
       executor.RunSteadyStep();
     }
+    program.AfterStep(executor);
     executor.device().Synchronize();
     const double seconds = executor.device().Seconds() - begin;
     Report(program, executor, index, seconds);
@@ -156,7 +161,8 @@ class Trial {
     return seconds;
   }
 
-  void Report(const Program& program, Executor& executor, int64_t index, double seconds) {
+  void Report(const PromotedProgram& program, Executor& executor, int64_t index,
+              double seconds) {
     StepReport report;
     report.index = index;
     report.seconds = seconds;
@@ -170,13 +176,17 @@ class Trial {
     report.reserved_bytes = executor.allocator().reserved_bytes();
     report.peak_allocated_bytes = peaks.allocated_bytes;
     report.peak_reserved_bytes = peaks.reserved_bytes;
-    if (events_.on_step) events_.on_step(report);
-    if (report.overflow && request_.config.compute_dtype == Dtype::kF16 &&
-        std::isfinite(report.loss)) {
-      ++measurement_.overflow_steps;
-    } else if (report.overflow || !std::isfinite(report.loss)) {
-      throw NotFinite(DescribeNotFinite(program, executor, request_.workload, index));
+    report.promoted = static_cast<int64_t>(program.promoted().size());
+    const bool finite = !report.overflow && std::isfinite(report.loss);
+    if (!finite) {
+      report.overflow_in =
+          DescribeNotFinite(program.program(), executor, request_.workload, index);
     }
+    if (events_.on_step) events_.on_step(report);
+    if (finite) return;
+    const bool scaled = request_.config.compute_dtype == Dtype::kF16;
+    if (!scaled || !std::isfinite(report.loss)) throw NotFinite(report.overflow_in);
+    ++measurement_.overflow_steps;
   }
 
   void NoteSpeed() {

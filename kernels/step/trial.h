@@ -41,6 +41,8 @@ struct StepReport {
   double loss = 0;
   double grad_norm = 0;
   bool overflow = false;  // skipped
+  std::string overflow_in;  // which tensor overflowed, of which layer, in which step: a sentence
+  int64_t promoted = 0;     // parameters that have fp32 master and moments from here on (promotion)
   int64_t allocated_bytes = 0;
   int64_t reserved_bytes = 0;
   int64_t peak_allocated_bytes = 0;

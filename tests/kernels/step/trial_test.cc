@@ -133,7 +133,7 @@ TEST(Trial, RefusesBadInputWithASentence) {
       {"excludes", [](auto& r) { r.config.checkpoint = {.every = 1, .attention = 1}; }},
       {"hf-sdpa", [](auto& r) { r.workload.framework = Framework::kHfSdpa; }},
       {"loss_chunk_tokens", [](auto& r) { r.config.loss_chunk_tokens = -1; }},
-      {"promotion", [](auto& r) { r.config.promotion.grad_norm_threshold = 1e-4; }},
+      {"promotion", [](auto& r) { r.config.promotion.grad_norm_threshold = -1e-4; }},
       {"memory budget", [](auto& r) { r.memory_bytes = 0; }},
       {"targets", [](auto& r) { r.workload.lora = {.rank = 2, .targets = "everything"}; }},
   };
