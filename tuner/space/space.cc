@@ -132,7 +132,7 @@ absl::Status CheckHost(const Workload& w, const std::vector<Axis>& axes) {
   }
   const TrainConfig base;
   for (const Axis& axis : axes) {
-    bool lacking = axis.path.starts_with("zero.") || axis.path.starts_with("promotion.");
+    bool lacking = axis.path.starts_with("zero.");
     for (const Json& value : axis.values) {
       if (lacking && value != *GetField(base, axis.path)) {
         return Illegal(axis.path, " ", value.dump(), ": the host device does not run it; use a "

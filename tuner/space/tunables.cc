@@ -53,8 +53,13 @@ bool HalfCompute(const Workload&, const TrainConfig& c) { return IsHalf(c.comput
 bool PureHalf(const Workload&, const TrainConfig& c) {
   return IsHalf(c.param_dtype) && !c.master_weights;
 }
+// The state of a promoted parameter becomes fp32, in device memory.
+bool MayPromote(const Workload& w, const TrainConfig& c) {
+  return PureHalf(w, c) && w.optimizer != Optimizer::kAdamw8bit &&
+         c.offload.optimizer == OptimizerOffload::kNone;
+}
 bool Promotes(const Workload& w, const TrainConfig& c) {
-  return PureHalf(w, c) && c.promotion.grad_norm_threshold > 0;
+  return MayPromote(w, c) && c.promotion.grad_norm_threshold > 0;
 }
 bool HasMoments(const Workload& w, const TrainConfig&) { return w.optimizer != Optimizer::kSgd; }
 
@@ -63,7 +68,8 @@ constexpr std::string_view kSeparate = "checkpoint.every 0 and a model without p
 constexpr std::string_view kStage = "zero.stage 1 or higher";
 constexpr std::string_view kStage3 = "zero.stage 3";
 constexpr std::string_view kFp16Needs = "compute_dtype fp16";
-constexpr std::string_view kPure = "16-bit param_dtype without master_weights";
+constexpr std::string_view kPure =
+    "16-bit param_dtype without master_weights, no adamw-8bit and offload.optimizer none";
 
 constexpr Tunable kTunables[] = {
     {"fp32.norms", Fused, "fused", HalfCompute, "a 16-bit compute_dtype", false},
@@ -74,7 +80,7 @@ constexpr Tunable kTunables[] = {
     {"loss_scale.window", FusedOrDeepspeed, kDs, Fp16, kFp16Needs, true},
     {"loss_scale.hysteresis", FusedOrDeepspeed, kDs, Fp16, kFp16Needs, true},
     {"loss_scale.min", FusedOrDeepspeed, kDs, Fp16, kFp16Needs, true},
-    {"promotion.grad_norm_threshold", Fused, "fused", PureHalf, kPure, false},
+    {"promotion.grad_norm_threshold", Fused, "fused", MayPromote, kPure, false},
     {"promotion.hysteresis_ratio", Fused, "fused", Promotes, "promotion.grad_norm_threshold", true},
     {"checkpoint.attention", Fused, "fused", SeparateIntervals, kSeparate, false},
     {"checkpoint.mlp", Fused, "fused", SeparateIntervals, kSeparate, false},

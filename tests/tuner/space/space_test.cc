@@ -159,9 +159,19 @@ TEST(Space, MakesTheGlobalBatch) {
 
 TEST(Space, MeasuresNothingOnTheHostThatTheHostDoesNotRun) {
   Workload workload = MakeWorkload(Framework::kFused);
-  EXPECT_FALSE(Space::Create(workload, {true}, {{"promotion.grad_norm_threshold", 1e-4}}).ok());
   workload.world_size = 2;
   EXPECT_FALSE(Space::Create(workload, {true}).ok());
+}
+
+TEST(Space, PromotesWhereItIsPinnedOnTheHostToo) {
+  const Space space = Make(MakeWorkload(Framework::kFused),
+                           {{"precision", "bf16"}, {"promotion.grad_norm_threshold", 1e-4},
+                            {"micro_batch", 1}}, /*host=*/true);
+  for (const TrainConfig& config : All(space)) {
+    EXPECT_EQ(config.promotion.grad_norm_threshold, 1e-4);
+    EXPECT_EQ(config.offload.optimizer, OptimizerOffload::kNone);
+    EXPECT_EQ(Validate(MakeWorkload(Framework::kFused), config), absl::OkStatus());
+  }
 }
 
 TEST(Space, ContainsWhatLiesBetweenTheGridPoints) {

@@ -49,6 +49,10 @@ TEST(Validate, NamesWhatAFieldNeeds) {
               HasSubstr("needs compute_dtype fp16"));
   EXPECT_THAT(ErrorOf(Framework::kFused, {{"promotion.grad_norm_threshold", 1e-4}}),
               HasSubstr("needs 16-bit param_dtype"));
+  EXPECT_THAT(ErrorOf(Framework::kFused, {{"param_dtype", "bf16"}, {"compute_dtype", "bf16"},
+                                          {"offload.optimizer", "stream"},
+                                          {"promotion.grad_norm_threshold", 1e-4}}),
+              HasSubstr("and offload.optimizer none"));
 }
 
 TEST(Validate, RejectsSenselessNumbers) {
