@@ -57,7 +57,9 @@ absl::StatusOr<std::vector<SmiSample>> Parse(const std::string& line) {
 }  // namespace
 
 SmiHelper::SmiHelper(const Clock& clock, Options options)
-    : clock_(clock), options_(std::move(options)), pause_(options_.first_pause) {}
+    : clock_(clock), options_(std::move(options)), pause_(options_.first_pause) {
+  signal(SIGPIPE, SIG_IGN);  // a helper that was killed shows as a failed write
+}
 
 SmiHelper::~SmiHelper() { Stop(); }
 

@@ -16,7 +16,7 @@ namespace hbmtune::daemon {
 
 // The daemon's end of hbmtune-smi: every call has a deadline, and a helper that died, wedged or
 // talked nonsense is ended and left alone for a while that doubles, so that it costs nothing.
-// One thread at a time.
+// One thread at a time. Ignores SIGPIPE for the process.
 class SmiHelper {
  public:
   struct Options {
