@@ -38,7 +38,8 @@ Tensor NormForward(Context& context, const NormLayer& layer, const Tensor& x, Dt
 Remake NormAgain(Context& context, const NormLayer& layer, const Tensor& x, Dtype dtype,
                  const NormSaved& saved) {
   if (!context.tape.grad_enabled()) return {};
-  return [layer, dtype, saved = NormSaved(saved), kept = Saved(context, x)](Context& again) mutable {
+  return [layer, dtype, saved = NormSaved(saved),
+          kept = Saved(context, x)](Context& again) mutable {
     const Tensor input = kept.Take(again);
     Tensor y = Activation(again, dtype, input.shape());
     RunNorm(again, layer, input, y, saved);

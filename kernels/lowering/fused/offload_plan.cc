@@ -1,7 +1,10 @@
 #include "kernels/lowering/fused/offload_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
+
+#include "kernels/lowering/fused/saved.h"
 
 namespace hbmtune::lowering {
 
@@ -19,10 +22,13 @@ std::vector<bool> PlanOffload(const Workload& workload, const TrainConfig& confi
   if (offload.activations == ActivationOffload::kCheckpoints) {
     return std::vector<bool>(units, true);
   }
-  const auto kept =
-      static_cast<int64_t>(std::ceil(offload.keep_ratio * static_cast<double>(units)));
+  const auto nearest = std::llround(offload.keep_ratio * static_cast<double>(units));
+  const int64_t kept = std::max<int64_t>(nearest, offload.keep_ratio > 0 ? 1 : 0);
+  // The last layers would still be on their way when the backward pass wants them back. A model
+  // of few layers waits for them rather than keep much of itself.
+  const int64_t kept_last = std::max(kept, std::min(kLayersInFlight, units / 4));
   std::vector<bool> away(units, false);
-  for (int64_t i = kept; i < units - kept; ++i) {
+  for (int64_t i = kept; i < units - kept_last; ++i) {
     away[i] = device_bytes == 0 ||
               static_cast<double>(allocated_at_end[i]) >
                   offload.pressure_ratio * static_cast<double>(device_bytes);

@@ -12,8 +12,9 @@ namespace hbmtune::lowering {
 int64_t OffloadUnits(const Workload& workload, const TrainConfig& config);
 
 // Which units go away: none; with `checkpoints` all; with `layers` those in the middle (keep_ratio
-// of them stay at each end) at whose end the dry run's pressure is over pressure_ratio. The
-// pressure is bytes ÷ device_bytes; without device_bytes every middle unit goes.
+// of them, to the nearest but at least one, stay at each end; at the end as many as are in flight
+// anyway) at whose end the dry run's pressure is over pressure_ratio. The pressure is
+// bytes ÷ device_bytes; without device_bytes every middle unit goes.
 std::vector<bool> PlanOffload(const Workload& workload, const TrainConfig& config,
                               const std::vector<int64_t>& allocated_at_end,
                               int64_t device_bytes);

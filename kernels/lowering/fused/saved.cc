@@ -1,5 +1,7 @@
 #include "kernels/lowering/fused/saved.h"
 
+#include <utility>
+
 #include "kernels/lowering/fused/context.h"
 #include "kernels/lowering/fused/on_stream.h"
 
@@ -32,6 +34,7 @@ ActivationMover::ActivationMover(Tape& tape, const OffloadConfig& config,
                                      std::vector<bool> layers)
     : tape_(tape),
       double_buffer_(config.double_buffer),
+      in_flight_(config.double_buffer ? kLayersInFlight : 0),
       goes_(std::move(layers)),
       layers_(goes_.size()) {}
 
@@ -54,20 +57,20 @@ std::shared_ptr<SavedStorage> ActivationMover::Claim(const Tensor& tensor) {
 
 void ActivationMover::EndLayer() {
   const int64_t layer = std::exchange(running_, -1);
-  if (leaving_ >= 0) Release(layers_[leaving_]);
-  leaving_ = -1;
-  if (!goes_[layer]) return;
-  SendAway(layers_[layer]);
-  if (double_buffer_) {
-    leaving_ = layer;
-  } else {
-    Release(layers_[layer]);
+  if (goes_[layer]) {
+    SendAway(layers_[layer]);
+    leaving_.push_back(layer);
   }
+  while (!leaving_.empty() && leaving_.front() <= layer - in_flight_) ReleaseFirst();
 }
 
 void ActivationMover::EndForward() {
-  if (leaving_ >= 0) Release(layers_[leaving_]);
-  leaving_ = -1;
+  while (!leaving_.empty()) ReleaseFirst();
+}
+
+void ActivationMover::ReleaseFirst() {
+  Release(layers_[leaving_.front()]);
+  leaving_.pop_front();
 }
 
 void ActivationMover::SendAway(Layer& layer) {
@@ -89,13 +92,6 @@ void ActivationMover::Release(Layer& layer) {
   for (auto& weak : layer.away) {
     if (auto claim = weak.lock()) claim->device = {};
   }
-}
-
-int64_t ActivationMover::Before(int64_t layer) const {
-  do {
-    --layer;
-  } while (layer >= 0 && !goes_[layer]);
-  return layer;
 }
 
 void ActivationMover::Fetch(Layer& layer) {
@@ -125,8 +121,8 @@ void ActivationMover::BeginBackward(int64_t layer) {
       if (auto claim = weak.lock()) claim->pinned = {};
     }
   }
-  const int64_t next = Before(layer);
-  if (double_buffer_ && next >= 0 && !layers_[next].fetching) Fetch(layers_[next]);
+  const int64_t next = layer - 1;
+  if (double_buffer_ && next >= 0 && goes_[next] && !layers_[next].fetching) Fetch(layers_[next]);
 }
 
 }  // namespace hbmtune::lowering

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,9 +38,14 @@ class Saved {
 // Makes a tensor again in the backward pass, once, from what its node saved anyway.
 using Remake = std::function<Tensor(Context&)>;
 
+// Layers whose activations may be leaving at once. With 1 every copy that is late by anything
+// stalls the compute stream; with 2 it has a layer's time to catch up. On the way back 1 is enough:
+// the backward pass of a layer takes twice the time of its forward pass.
+inline constexpr int64_t kLayersInFlight = 2;
+
 // Moves what the layers of a micro-batch saved to pinned memory and back, on two streams of their
-// own: away while the next layer computes, back while the layer after it goes backward. With
-// double_buffer off the compute stream waits for every copy instead.
+// own: away while the next kLayersInFlight layers compute, back while the one after it goes
+// backward. With double_buffer off the compute stream waits for every copy instead.
 class ActivationMover {
  public:
   // `layers`: which of them go away.
@@ -68,15 +74,16 @@ class ActivationMover {
 
   void SendAway(Layer& layer);
   void Release(Layer& layer);
+  void ReleaseFirst();
   void Fetch(Layer& layer);
-  int64_t Before(int64_t layer) const;
 
   Tape& tape_;
   bool double_buffer_;
+  int64_t in_flight_;
   std::vector<bool> goes_;
   std::vector<Layer> layers_;
   int64_t running_ = -1;
-  int64_t leaving_ = -1;  // copied, its device memory not yet given up
+  std::deque<int64_t> leaving_;  // copied, their device memory not yet given up
 };
 
 }  // namespace hbmtune::lowering
