@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/lowering/hf/ddp.h"
 #include "kernels/lowering/hf/refuse.h"
 #include "kernels/lowering/hf/trainer.h"
 #include "kernels/lowering/hf/zero.h"
@@ -44,6 +45,7 @@ class HfTrainer {
     MakeOptimizer();
     tape_->BeginFirstStep();
     Step();
+    if (ddp_ && options_.settle_buckets) Step();
     tape_->BeginSteadyStep();
     Step();
     if (options_.evaluate) Evaluate();
@@ -52,6 +54,11 @@ class HfTrainer {
 
  private:
   void MakeOptimizer() {
+    if (UsesDdp(workload_.framework)) {
+      ddp_ = std::make_unique<Ddp>(aten_, config_.ddp, options_, model_->parameters(),
+                                   model_->buffers());
+      tape_->set_on_leaf_grad([this](Tensor& leaf) { ddp_->OnGradient(leaf); });
+    }
     if (!UsesDeepspeed(workload_.framework)) {
       optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
       return;
@@ -64,13 +71,14 @@ class HfTrainer {
   bool scales_loss() const { return autocast_ && config_.compute_dtype == Dtype::kF16; }
 
   // Forward pass over the next micro-batch; inputs and outputs are gone when it returns.
-  Tensor Forward() {
+  Tensor Forward(bool last) {
     aten_.set_category(Category::kInputs);
     const Dims shape{config_.micro_batch, workload_.seq_len};
     Tensor ids = aten_.New(Dtype::kI64, shape);
     Tensor labels = aten_.New(Dtype::kI64, shape);
     aten_.set_category(Category::kActivations);
     tape_->Feed(ids, labels);
+    if (ddp_) ddp_->BeginForward(last);
     Tensor loss = model_->Loss(ids, labels, options_.outputs_fp32.value_or(autocast_));
     ids = {};
     labels = {};
@@ -84,7 +92,7 @@ class HfTrainer {
 
   void MicroStep(bool last) {
     tape_->Phase(PhaseKind::kForward);
-    Tensor loss = Forward();
+    Tensor loss = Forward(last);
     tape_->Phase(PhaseKind::kBackward);
     Tensor root = scales_loss() ? scaler_.Scale(loss) : loss;
     Tensor seed = aten_.Full(Dtype::kF32, {}, 1);
@@ -92,6 +100,7 @@ class HfTrainer {
     tape_->Backward({root}, {seed});
     seed = {};
     if (zero_) zero_->EndBackward();
+    if (ddp_) ddp_->EndBackward();
     root = {};
     model_->ReleaseGraph();
   }
@@ -131,7 +140,7 @@ class HfTrainer {
     model_->set_training(false);
     tape_->Phase(PhaseKind::kEvaluate);
     NoGrad guard(*tape_);
-    Tensor loss = Forward();
+    Tensor loss = Forward(true);
     model_->set_training(true);
   }
 
@@ -145,15 +154,22 @@ class HfTrainer {
   std::unique_ptr<HfModel> model_;
   std::unique_ptr<HfAdamw> optimizer_;
   std::unique_ptr<ZeroOptimizer> zero_;
+  std::unique_ptr<Ddp> ddp_;
 };
 
 }  // namespace
 
 Program LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options) {
-  RefuseHf(workload, config);
   Program program;
-  HfTrainer(program, workload, config, options).Build();
+  LowerHf(workload, config, options, program);
   return program;
+}
+
+void LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options,
+             Program& program) {
+  RefuseHf(workload, config);
+  program.Clear();
+  HfTrainer(program, workload, config, options).Build();
 }
 
 }  // namespace hbmtune::lowering

@@ -31,6 +31,11 @@ struct HfOptions {
   // Nothing: as Trainer, with autocast only.
   std::optional<bool> outputs_fp32;
   int64_t rank = 0;
+  // DDP was not given its bucket_cap_mb: then its first bucket takes 1 MiB.
+  bool default_buckets = true;
+  // DDP makes its buckets anew in the second step: then two steps stand for the first, and the
+  // steady one is the third. Without, it is the second, and not steady.
+  bool settle_buckets = true;
   // The steady step ends with an evaluation of one micro-batch.
   bool evaluate = false;
 };
@@ -40,5 +45,8 @@ struct HfOptions {
 // NAME.exp_avg, NAME.exp_avg_sq and `loss` (of the last micro-batch, before the division by the
 // accumulation). Throws std::invalid_argument that names what is not modelled.
 Program LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options = {});
+// The same in the memory of a Program that is no longer needed.
+void LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options,
+             Program& program);
 
 }  // namespace hbmtune::lowering

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "kernels/program/tape.h"
 #include "kernels/program/tape_internal.h"
@@ -22,7 +21,7 @@ std::shared_ptr<GradNode> Tape::GradientEdge(const Tensor& tensor) {
   if (tensor.impl_->node != nullptr) return tensor.impl_->node;
   if (!tensor.impl_->trainable) return nullptr;
   if (auto existing = tensor.impl_->accumulator.lock()) return existing;
-  auto node = std::make_shared<GradNode>();
+  auto node = emitter_->Make<GradNode>();
   node->name = "accumulate_grad";
   node->sequence = std::numeric_limits<uint64_t>::max();
   node->backward = [this, leaf = tensor](std::vector<Tensor> grads) {
@@ -36,7 +35,8 @@ std::shared_ptr<GradNode> Tape::GradientEdge(const Tensor& tensor) {
 void Tape::Attach(std::string_view name, std::span<const Tensor> inputs,
                   std::span<Tensor> outputs, BackwardFn backward) {
   if (!grad_enabled_) return;
-  auto node = std::make_shared<GradNode>();
+  auto node = emitter_->Make<GradNode>();
+  node->next.reserve(inputs.size());
   bool needed = false;
   for (const Tensor& input : inputs) {
     Edge edge;
@@ -80,8 +80,7 @@ void Tape::AccumulateLeaf(Tensor leaf, Tensor gradient) {
     Run(*ops_.copy, {gradient}, {copy});
     kept = std::move(copy);
   }
-  gradient = {};
-  if (on_leaf_grad_) on_leaf_grad_(leaf);
+  if (on_leaf_grad_) on_leaf_grad_(leaf);  // an added gradient dies after its hooks
 }
 
 // input_buffer.cpp, accumulate(): in place only when the tensor and its storage are not shared.
@@ -99,10 +98,25 @@ Tensor Tape::Sum(Tensor first, const Tensor& second) {
 
 // --- engine -----------------------------------------------------------------------------------
 
+// What a backward pass knows of a node stands in the node. An accumulator may also be in the graph
+// of an outer pass (recomputation), whose entries are put aside meanwhile.
 struct Tape::GraphTask {
-  std::unordered_map<GradNode*, int> dependencies;
-  std::unordered_map<GradNode*, std::vector<Tensor>> buffers;
+  struct Outer {
+    std::shared_ptr<GradNode> node;
+    const void* task;
+    int dependencies;
+    std::vector<Tensor> buffer;
+  };
+  std::vector<Outer> outer;
   std::vector<std::shared_ptr<GradNode>> ready;  // a heap, highest sequence first
+
+  ~GraphTask() {
+    for (Outer& o : outer) {
+      o.node->task = o.task;
+      o.node->dependencies = o.dependencies;
+      o.node->buffer = std::move(o.buffer);
+    }
+  }
 
   static bool Later(const std::shared_ptr<GradNode>& a,
                     const std::shared_ptr<GradNode>& b) {
@@ -118,28 +132,33 @@ struct Tape::GraphTask {
     ready.pop_back();
     return node;
   }
+  // True the first time.
+  bool Enter(const std::shared_ptr<GradNode>& node) {
+    if (node->task == this) return false;
+    if (node->task != nullptr) {
+      outer.push_back({node, node->task, node->dependencies, std::move(node->buffer)});
+    }
+    node->task = this;
+    node->dependencies = 0;
+    node->buffer.clear();
+    return true;
+  }
   void CountDependencies(const std::vector<std::shared_ptr<GradNode>>& roots) {
     std::vector<GradNode*> stack;
-    std::unordered_map<GradNode*, bool> seen;
-    for (const auto& root : roots) {
-      if (!seen[root.get()]) stack.push_back(root.get());
-      seen[root.get()] = true;
-    }
+    for (const auto& root : roots) stack.push_back(root.get());
     while (!stack.empty()) {
       GradNode* node = stack.back();
       stack.pop_back();
       for (const Edge& edge : node->next) {
         if (!edge.node) continue;
-        ++dependencies[edge.node.get()];
-        if (!seen[edge.node.get()]) stack.push_back(edge.node.get());
-        seen[edge.node.get()] = true;
+        if (Enter(edge.node)) stack.push_back(edge.node.get());
+        ++edge.node->dependencies;
       }
     }
   }
   std::vector<Tensor>& BufferOf(GradNode& node) {
-    auto& buffer = buffers[&node];
-    if (buffer.empty()) buffer.resize(node.outputs);
-    return buffer;
+    if (node.buffer.empty()) node.buffer.resize(node.outputs);
+    return node.buffer;
   }
 };
 
@@ -157,6 +176,7 @@ void Tape::Backward(std::vector<Tensor> roots, std::vector<Tensor> gradients) {
   for (size_t i = 0; i < roots.size(); ++i) {
     auto node = GradientEdge(roots[i]);
     if (!node) throw std::logic_error("backward from a tensor that needs no gradient");
+    task.Enter(node);
     Tensor& slot = task.BufferOf(*node)[roots[i].impl_->output];
     slot = slot ? Sum(std::move(slot), gradients[i]) : std::move(gradients[i]);
     if (std::find(starts.begin(), starts.end(), node) == starts.end()) starts.push_back(node);
@@ -165,14 +185,15 @@ void Tape::Backward(std::vector<Tensor> roots, std::vector<Tensor> gradients) {
   gradients.clear();
   task.CountDependencies(starts);
   for (auto& node : starts) {
-    if (task.dependencies[node.get()] == 0) task.Push(std::move(node));
+    if (node->dependencies == 0) task.Push(std::move(node));
   }
   starts.clear();
   NoGrad guard(*this);
   while (!task.ready.empty()) {
     auto node = task.Pop();
     std::vector<Tensor> incoming = std::move(task.BufferOf(*node));
-    task.buffers.erase(node.get());
+    node->buffer.clear();
+    node->task = nullptr;
     std::vector<Tensor> outgoing = node->backward(std::move(incoming));
     // Saved tensors die here. An accumulator saves nothing, and may also be in the graph of an
     // outer backward pass (recomputation).
@@ -185,7 +206,7 @@ void Tape::Backward(std::vector<Tensor> roots, std::vector<Tensor> gradients) {
         Tensor& slot = task.BufferOf(*edge.node)[edge.input];
         slot = slot ? Sum(std::move(slot), gradient) : std::move(gradient);
       }
-      if (--task.dependencies[edge.node.get()] == 0) task.Push(std::move(edge.node));
+      if (--edge.node->dependencies == 0) task.Push(std::move(edge.node));
     }
   }
 }

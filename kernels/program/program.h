@@ -166,6 +166,9 @@ struct Program {
 
   std::vector<NamedView> parameters;  // in the model's order
   std::vector<NamedView> state;       // gradients, moments, masters, buffers
+
+  // Empty, with its memory kept for the next Program.
+  void Clear();
 };
 
 // Bytes that a dense view covers.

@@ -43,7 +43,7 @@ Storage::~Storage() {
 
 StorageId Emitter::NewId() {
   StorageId id = next_id++;
-  if (id >= live.size()) live.resize(id + 1);
+  if (id >= live.size()) live.resize(2 * id + 64);
   live[id] = true;
   if (next_id > program->storage_count) program->storage_count = next_id;
   return id;
@@ -63,8 +63,8 @@ Tape::~Tape() { emitter_->program = nullptr; }
 // --- tensors ----------------------------------------------------------------------------------
 
 Tensor Tape::Empty(Dtype dtype, const Dims& shape, Category category, MemorySpace space) {
-  auto impl = std::make_shared<Tensor::Impl>();
-  impl->storage = std::make_shared<Storage>(emitter_, emitter_->NewId());
+  auto impl = emitter_->Make<Tensor::Impl>();
+  impl->storage = emitter_->Make<Storage>(emitter_, emitter_->NewId());
   impl->view = View{impl->storage->id, 0, dtype, 0, shape, DenseStrides(shape)};
   program_->code.push_back(Allocate{impl->storage->id, 0, ByteCount(impl->view), category, space,
                                     stream_});
@@ -79,7 +79,7 @@ Tensor Tape::Full(Dtype dtype, const Dims& shape, double value, Category categor
 
 Tensor Tape::ViewOf(const Tensor& base, const Dims& shape, const Dims& strides,
                     int64_t offset_elements, std::optional<Dtype> dtype) {
-  auto impl = std::make_shared<Tensor::Impl>();
+  auto impl = emitter_->Make<Tensor::Impl>();
   impl->storage = base.impl_->storage;
   impl->view = View{impl->storage->id,
                     0,

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/program/block_pool.h"
 #include "kernels/program/tape.h"
 
 // Shared by tape.cc and autograd.cc only.
@@ -10,7 +11,18 @@ namespace hbmtune {
 
 // Where instructions go; null once the Tape is gone, so that late handles write nothing.
 struct Emitter {
+  Emitter() = default;
+  ~Emitter() { pool->Close(); }
+  Emitter(const Emitter&) = delete;
+  Emitter& operator=(const Emitter&) = delete;
+
+  template <class T, class... Args>
+  std::shared_ptr<T> Make(Args&&... args) {
+    return std::allocate_shared<T>(PoolAllocator<T>(pool), std::forward<Args>(args)...);
+  }
+
   Program* program = nullptr;
+  BlockPool* pool = BlockPool::New();
   StorageId next_id = 0;
   std::vector<bool> live;
 
@@ -36,6 +48,11 @@ struct GradNode {
   uint32_t outputs = 1;
   std::vector<Edge> next;  // one per input; a null node where no gradient is needed
   BackwardFn backward;
+
+  // Of the backward pass that runs (Tape::GraphTask).
+  const void* task = nullptr;
+  int dependencies = 0;
+  std::vector<Tensor> buffer;  // what arrived for its outputs
 };
 
 struct Tensor::Impl {

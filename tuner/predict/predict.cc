@@ -38,7 +38,6 @@ absl::Status Check(const Workload& workload, const TrainConfig& config) {
 // Whether the framework's own Program can be built; else published sums stand in.
 bool HasLowering(const Workload& workload, const TrainConfig& config) {
   if (workload.framework == Framework::kFused) return workload.world_size == 1;
-  if (UsesDdp(workload.framework)) return false;
   if (!UsesDeepspeed(workload.framework)) return true;
   const int64_t stage = config.zero.stage;
   return (stage == 1 || stage == 2) && IsHalf(config.compute_dtype) &&

@@ -53,9 +53,12 @@ TraceCache& Cache() {
   return cache;
 }
 
-Program LowerFor(const Workload& workload, const TrainConfig& config,
-                 const device::DeviceProfile& profile) {
-  if (workload.framework == Framework::kFused) return lowering::LowerFused(workload, config);
+void LowerFor(const Workload& workload, const TrainConfig& config,
+              const device::DeviceProfile& profile, Program& program) {
+  if (workload.framework == Framework::kFused) {
+    program = lowering::LowerFused(workload, config);
+    return;
+  }
   lowering::HfOptions options;
   options.gpu.compute_units = static_cast<int64_t>(profile.compute_units.value);
   options.gpu.workspace_bytes = profile.workspace_bytes();
@@ -65,13 +68,19 @@ Program LowerFor(const Workload& workload, const TrainConfig& config,
   // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
   // cuBLASLt's anew for each product, as recorded.
   options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;
-  return lowering::LowerHf(workload, config, options);
+  lowering::LowerHf(workload, config, options, program);
 }
 
 device::StepTrace TraceWith(Workload workload, const TrainConfig& config,
                             const device::DeviceProfile& profile, int64_t layers) {
+  // Fresh memory for every Program cost a quarter of the time; that of a large one is not kept.
+  thread_local Program program;
+  constexpr size_t kLargeViews = 16384;  // 2 MiB of them
   workload.model.layers = layers;
-  return device::TraceOf(LowerFor(workload, config, profile));
+  LowerFor(workload, config, profile, program);
+  device::StepTrace trace = device::TraceOf(program);
+  if (program.views.capacity() > kLargeViews) program = {};
+  return trace;
 }
 
 // From a model of three periods and one of four, where that is less work than the whole.

@@ -59,7 +59,8 @@ class Folder {
            a.pinned == b.pinned;
   }
   bool Same(const TraceOp& a, const TraceOp& b) const {
-    return Alike(a, b) && a.bytes == b.bytes && (a.kind != Kind::kRun || work_a_[a.id] == work_b_[b.id]);
+    return Alike(a, b) && a.bytes == b.bytes &&
+           (a.kind != Kind::kRun || work_a_[a.id] == work_b_[b.id]);
   }
   bool SameInLonger(const TraceOp& x, const TraceOp& y) const {
     return Alike(x, y) && x.bytes == y.bytes &&

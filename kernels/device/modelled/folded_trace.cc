@@ -44,7 +44,8 @@ class BlockSum {
 
   void Take(const TraceOp& op) {
     if (op.kind == Kind::kPhase) phase_ = static_cast<PhaseKind>(op.detail);
-    if ((op.kind != Kind::kAllocate && op.kind != Kind::kFree) || op.pinned || op.bytes == 0) return;
+    if (op.kind != Kind::kAllocate && op.kind != Kind::kFree) return;
+    if (op.pinned || op.bytes == 0) return;
     const int64_t block = memory::RoundRequest(op.bytes, config_);
     const int64_t change = op.kind == Kind::kAllocate ? block : -block;
     live_[op.detail] += change;

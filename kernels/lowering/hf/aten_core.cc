@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "kernels/lowering/hf/aten.h"
@@ -8,6 +9,11 @@
 
 // Recording of nodes, autocast and checkpointing: what stands around every operator.
 namespace hbmtune::lowering {
+namespace {
+
+constexpr size_t kMaxInputs = 4;  // of a node
+
+}  // namespace
 
 // --- storages -----------------------------------------------------------------------------------
 
@@ -69,14 +75,16 @@ void Aten::Finish(Node&& node, std::initializer_list<const Tensor*> inputs,
     Dtype dtype = Dtype::kF32;
     bool leaf = false;
   };
-  std::vector<Meta> metas;
-  std::vector<Tensor> edges;
+  std::array<Meta, kMaxInputs> metas;
+  std::array<Tensor, kMaxInputs> edges;
+  size_t count = 0;
   for (const Tensor* input : inputs) {
-    edges.push_back(*input);
-    metas.push_back(*input ? Meta{input->shape(), input->dtype(), input->is_leaf()} : Meta{});
+    edges.at(count) = *input;
+    if (*input) metas[count] = {input->shape(), input->dtype(), input->is_leaf()};
+    ++count;
   }
-  tape_.Attach(node.name, edges, results,
-               [this, metas = std::move(metas), saved = std::move(node.saved),
+  tape_.Attach(node.name, std::span(edges.data(), count), results,
+               [this, metas, saved = std::move(node.saved),
                 needed = node.needed, category = category_,
                 body = std::move(body)](std::vector<Tensor> grads) {
                  const Category before = category_;

@@ -27,6 +27,7 @@ class HfModel {
   // belong to the caller.
   Tensor Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32);
   std::vector<HfParameter>& parameters() { return builder_.parameters(); }
+  const std::vector<Tensor>& buffers() const { return builder_.buffers(); }
   // The backward pass is over and Python drops the loss: what only the graph still held goes.
   void ReleaseGraph() {
     held_by_graph_.clear();

@@ -33,6 +33,7 @@ Tensor ModuleBuilder::Buffer(const Dims& shape) {
   aten_.set_category(Category::kWeights);
   Tensor buffer = aten_.New(Dtype::kF32, shape);
   aten_.set_category(before);
+  buffers_.push_back(buffer);
   return buffer;
 }
 

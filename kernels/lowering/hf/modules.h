@@ -43,6 +43,7 @@ class ModuleBuilder {
   NormModule Norm(const std::string& name, int64_t width, bool bias);
 
   std::vector<HfParameter>& parameters() { return parameters_; }
+  const std::vector<Tensor>& buffers() const { return buffers_; }
 
  private:
   void AddLora(const std::string& name, int64_t in, int64_t out, LinearModule& module);
@@ -53,6 +54,7 @@ class ModuleBuilder {
   Dtype dtype_;
   std::map<std::string, int64_t> lora_targets_;
   std::vector<HfParameter> parameters_;
+  std::vector<Tensor> buffers_;
 };
 
 // What one forward pass reads besides its hidden state. Destroyed as Python's keyword arguments

@@ -70,7 +70,6 @@ void RefuseHf(const Workload& workload, const TrainConfig& config) {
   CheckModelSpec(workload.model);
   RefuseWorkload(workload);
   RefuseConfig(config, framework);
-  Unless(!UsesDdp(workload.framework), "framework " + framework + " has no lowering yet");
   if (UsesDeepspeed(workload.framework)) {
     RefuseDeepspeed(workload, config, framework);
   } else {

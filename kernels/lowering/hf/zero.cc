@@ -1,7 +1,6 @@
 #include "kernels/lowering/hf/zero.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
@@ -144,11 +143,13 @@ std::pair<int64_t, int64_t> ZeroOptimizer::Own(const Entry& entry) const {
 // --- backward -------------------------------------------------------------------------------
 
 void ZeroOptimizer::OnGradient(Tensor& leaf) {
+  const Entry* entry = EntryOf(leaf);
+  if (entry == nullptr) return;  // the input of a recomputed block
   const Category before = aten_.category();
   aten_.set_category(Category::kCommunication);
   MakeBuckets();
   // Stage 1 keeps whole gradients: until the last micro-step, and without overlap until its end.
-  if (!reduces_at_end() && (config_.zero.stage > 1 || last_)) Gather(EntryOf(leaf));
+  if (!reduces_at_end() && (config_.zero.stage > 1 || last_)) Gather(*entry);
   aten_.set_category(before);
 }
 
@@ -160,13 +161,13 @@ void ZeroOptimizer::MakeBuckets() {
   }
 }
 
-const ZeroOptimizer::Entry& ZeroOptimizer::EntryOf(const Tensor& leaf) const {
+const ZeroOptimizer::Entry* ZeroOptimizer::EntryOf(const Tensor& leaf) const {
   for (const Group& group : groups_) {
     for (const Entry& entry : group.entries) {
-      if (entry.parameter->tensor.SameTensor(leaf)) return entry;
+      if (entry.parameter->tensor.SameTensor(leaf)) return &entry;
     }
   }
-  throw std::logic_error("a gradient of a parameter that no group has");
+  return nullptr;
 }
 
 // Into the bucket, which is reduced first if there is no room.

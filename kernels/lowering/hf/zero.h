@@ -56,7 +56,7 @@ class ZeroOptimizer {
   // Stage 1 without overlap reduces after the backward pass.
   bool reduces_at_end() const { return config_.zero.stage < 2 && !config_.zero.overlap_comm; }
   void MakeBuckets();
-  const Entry& EntryOf(const Tensor& leaf) const;
+  const Entry* EntryOf(const Tensor& leaf) const;
   void Gather(const Entry& entry);
   Tensor& MakeOwnGradients(size_t group);
   int64_t OwnOffset(size_t group) const;

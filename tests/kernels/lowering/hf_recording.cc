@@ -27,6 +27,12 @@ void ReadSpec(const json& spec, HfRecording& run) {
   const bool sdpa = spec["attention"] == "sdpa";
   w.framework = ddp ? (sdpa ? Framework::kHfSdpaDdp : Framework::kHfEagerDdp)
                     : (sdpa ? Framework::kHfSdpa : Framework::kHfEager);
+  if (ddp) {
+    w.world_size = 2;
+    c.ddp.gradient_as_bucket_view = spec["ddp"] == "view";
+    c.ddp.bucket_cap_mb = spec["bucket_mb"];
+    run.options.default_buckets = run.options.settle_buckets = false;
+  }
   w.seq_len = spec["seq"];
   w.grad_clip = spec["clip"];
   if (spec["lora"] != "none") {
