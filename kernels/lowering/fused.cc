@@ -187,10 +187,17 @@ void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
   tape.ReadScalar(loss, ScalarSlot::kLoss);
 }
 
-// The Program with these units' activations offloaded. `unit_ends` is told where the first
-// micro-batch's units end.
+// What a first lowering finds out for the second.
+struct DryRun {
+  std::vector<size_t> unit_ends;  // positions in the Program
+  GatherOrder gathers;
+};
+
+// The Program with these units' activations offloaded, and weights gathered in this order (stage 3).
+// A dry run is told where the first micro-batch's units end, and the order of its gathers.
 Program Build(const Workload& workload, const TrainConfig& config, const FusedOptions& options,
-              const std::vector<bool>& away, std::vector<size_t>* unit_ends) {
+              const std::vector<bool>& away, const GatherOrder& gathers,
+              DryRun* dry_run = nullptr) {
   Program program;
   auto tape_owner = std::make_unique<Tape>(program, ops::OpsForTape());
   Tape& tape = *tape_owner;
@@ -205,7 +212,7 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
                   .compute = config.compute_dtype,
                   .batch = config.micro_batch,
                   .tokens = workload.seq_len};
-  DataParallel ranks(context, partition);
+  DataParallel ranks(context, partition, gathers);
   context.data_parallel = &ranks;
   context.loss_factor =
       1.0 / static_cast<double>(config.grad_accum * workload.world_size);
@@ -215,9 +222,10 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
 
   tape.BeginFirstStep();
   optimizer.CopyMasters();
-  context.unit_ends = unit_ends;
+  if (dry_run != nullptr) context.unit_ends = &dry_run->unit_ends;
   EmitStep(context, optimizer, loss);
   context.unit_ends = nullptr;
+  if (dry_run != nullptr) dry_run->gathers = ranks.gathers();
   tape.BeginSteadyStep();
   EmitStep(context, optimizer, loss);
   tape_owner.reset();  // what lives between steps is not freed
@@ -237,15 +245,22 @@ std::vector<std::string> TrainedNames(const Workload& workload) {
 Program LowerFused(const Workload& workload, const TrainConfig& config,
                    const FusedOptions& options) {
   CheckAll(workload, config, options.rank);
+  DryRun dry_run;
+  if (PartitionOf(workload, config, options.rank).stage == 3) {
+    TrainConfig once = config;
+    once.grad_accum = 1;
+    Build(workload, once, options, {}, {}, &dry_run);
+  }
+  const GatherOrder gathers = std::move(dry_run.gathers);
   std::vector<int64_t> allocated;
   if (config.offload.activations == ActivationOffload::kLayers && options.device_bytes > 0) {
-    std::vector<size_t> ends;
-    const Program dry_run = Build(workload, config, options, {}, &ends);
-    ends.resize(OffloadUnits(workload, config));
-    allocated = AllocatedAt(dry_run, ends);
+    dry_run = {};
+    const Program program = Build(workload, config, options, {}, gathers, &dry_run);
+    dry_run.unit_ends.resize(OffloadUnits(workload, config));
+    allocated = AllocatedAt(program, dry_run.unit_ends);
   }
   return Build(workload, config, options,
-               PlanOffload(workload, config, allocated, options.device_bytes), nullptr);
+               PlanOffload(workload, config, allocated, options.device_bytes), gathers);
 }
 
 }  // namespace hbmtune::lowering

@@ -6,13 +6,14 @@
 
 namespace hbmtune::lowering {
 
-DataParallel::DataParallel(Context& context, const Partition& partition)
-    : context_(context), partition_(partition) {
+DataParallel::DataParallel(Context& context, const Partition& partition, GatherOrder gathers)
+    : context_(context), partition_(partition), weights_(context, partition, std::move(gathers)) {
   if (partition.ranks == 1) return;
   context.parameters.set_on_gradient([this](Parameter& p) { OnGradient(p); });
 }
 
 void DataParallel::BeginBackward(bool last) {
+  weights_.Begin();
   reducing_ = partition_.ranks > 1 && (last || partition_.stage >= 2);
 }
 
@@ -26,7 +27,7 @@ void DataParallel::OnGradient(Parameter& parameter) {
 void DataParallel::EndBackward() {
   if (!reducing_) return;
   // A first layer whose input needs no gradient (adapters) has no node that ends its weights.
-  for (Parameter& parameter : context_.parameters.all()) Release(parameter);
+  weights_.End();
   context_.tape.Phase(PhaseKind::kReduce);
   if (!open_.members.empty()) Launch();
   for (Bucket& bucket : travelling_) Unpack(bucket);
@@ -215,19 +216,9 @@ void DataParallel::GatherWeights() {
   flush();
 }
 
-void DataParallel::Gather(Parameter& parameter) {
-  if (parameter.resident || parameter.weight) return;
-  Tape& tape = context_.tape;
-  Tensor all = tape.Empty(parameter.part.dtype(),
-                          {partition_.ranks * parameter.part.elements()},
-                          Category::kCommunication);
-  Collect(CollectiveKind::kAllGather, parameter.part, all);
-  parameter.weight = tape.ViewOf(all, parameter.shape, DenseStrides(parameter.shape));
-}
+void DataParallel::Gather(Parameter& parameter) { weights_.Need(parameter); }
 
-void DataParallel::Release(Parameter& parameter) {
-  if (!parameter.resident) parameter.weight = {};
-}
+void DataParallel::Release(Parameter& parameter) { weights_.Release(parameter); }
 
 void DataParallel::GatherLayer(int64_t layer) {
   for (Parameter& parameter : context_.parameters.all()) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/lowering/fused/context.h"
+#include "kernels/lowering/fused/gathered_weights.h"
 
 namespace hbmtune::lowering {
 
@@ -14,7 +15,8 @@ namespace hbmtune::lowering {
 // member. With overlap_comm buckets travel on a stream of their own, two at a time.
 class DataParallel {
  public:
-  DataParallel(Context& context, const Partition& partition);
+  // `gathers`: in which order a micro-batch needs weights (stage 3), as a dry run found; or empty.
+  DataParallel(Context& context, const Partition& partition, GatherOrder gathers = {});
 
   const Partition& partition() const { return partition_; }
   // Around the backward pass of a micro-batch; `last` of its step.
@@ -30,6 +32,7 @@ class DataParallel {
   void Release(Parameter& parameter);
   void GatherLayer(int64_t layer);
   void ReleaseLayer(int64_t layer);
+  const GatherOrder& gathers() const { return weights_.needed(); }
 
   void AllReduce(const Tensor& tensor);
   // `all` [ranks, width]: this rank's row is there, now all are.
@@ -60,6 +63,7 @@ class DataParallel {
 
   Context& context_;
   Partition partition_;
+  GatheredWeights weights_;
   bool reducing_ = false;
   Bucket open_;
   std::deque<Bucket> travelling_;
