@@ -41,7 +41,7 @@ bool HasLowering(const Workload& workload, const TrainConfig& config) {
   if (!UsesDeepspeed(workload.framework)) return true;
   const int64_t stage = config.zero.stage;
   return (stage == 1 || stage == 2) && IsHalf(config.compute_dtype) &&
-         config.param_dtype == config.compute_dtype && workload.lora.rank == 0 &&
+         config.param_dtype == config.compute_dtype &&
          config.offload.activations == ActivationOffload::kNone;
 }
 

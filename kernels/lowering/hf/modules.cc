@@ -54,14 +54,15 @@ LinearModule ModuleBuilder::Conv1d(const std::string& name, int64_t in, int64_t 
   return module;
 }
 
-// PEFT keeps adapters in fp32 (autocast_adapter_dtype).
+// PEFT keeps adapters in fp32 (autocast_adapter_dtype); DeepSpeed's engine makes all 16-bit.
 void ModuleBuilder::AddLora(const std::string& name, int64_t in, int64_t out,
                             LinearModule& module) {
   auto found = lora_targets_.find(name);
   if (found == lora_targets_.end()) return;
   const int64_t rank = found->second;
-  module.lora_a = Add(name + ".lora_A.weight", {rank, in}, Dtype::kF32, true, true);
-  module.lora_b = Add(name + ".lora_B.weight", {out, rank}, Dtype::kF32, true, true);
+  const Dtype dtype = UsesDeepspeed(workload_.framework) ? dtype_ : Dtype::kF32;
+  module.lora_a = Add(name + ".lora_A.weight", {rank, in}, dtype, true, true);
+  module.lora_b = Add(name + ".lora_B.weight", {out, rank}, dtype, true, true);
   module.lora_scaling = workload_.lora.alpha / rank;
   module.lora_dropout = workload_.lora.dropout;
 }
@@ -101,7 +102,7 @@ Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
     return result;
   }
   const Dtype dtype = result.dtype();
-  Tensor wide = aten.To(x, Dtype::kF32);  // the caller's tuple of arguments holds x itself
+  Tensor wide = aten.To(x, module.lora_a.dtype());  // the caller's tuple of arguments holds x itself
   Tensor low = aten.Linear(aten.Dropout(wide, module.lora_dropout), module.lora_a);
   Tensor high = aten.Linear(std::move(low), module.lora_b);
   Tensor scaled = aten.MulScalar(std::move(high), module.lora_scaling);

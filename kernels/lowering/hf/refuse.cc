@@ -49,7 +49,7 @@ void RefuseConfig(const TrainConfig& c, const std::string& framework) {
   Unless(c.promotion.grad_norm_threshold == 0, framework + " has no promotion");
 }
 
-void RefuseDeepspeed(const Workload& w, const TrainConfig& c, const std::string& framework) {
+void RefuseDeepspeed(const TrainConfig& c, const std::string& framework) {
   Unless(IsHalf(c.compute_dtype) && c.param_dtype == c.compute_dtype,
          framework + " is modelled in bf16 and fp16: param_dtype and compute_dtype are the same");
   Unless(c.master_weights, framework + " keeps fp32 master_weights");
@@ -60,7 +60,6 @@ void RefuseDeepspeed(const Workload& w, const TrainConfig& c, const std::string&
          framework + " offloads the optimizer as cpu_adam or not at all");
   Unless(c.offload.activations == ActivationOffload::kNone,
          "offload.activations is not modelled for " + framework);
-  Unless(w.lora.rank == 0, "lora is not modelled for " + framework);
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ void RefuseHf(const Workload& workload, const TrainConfig& config) {
   RefuseWorkload(workload);
   RefuseConfig(config, framework);
   if (UsesDeepspeed(workload.framework)) {
-    RefuseDeepspeed(workload, config, framework);
+    RefuseDeepspeed(config, framework);
   } else {
     RefuseDtypes(config, framework);
     Unless(!config.master_weights, framework + " has no master_weights");
