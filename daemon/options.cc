@@ -12,6 +12,7 @@
 #include <sstream>
 #include <toml++/toml.h>
 
+#include "kernels/core/hash.h"
 #include "kernels/core/json.h"
 
 namespace hbmtune::daemon {
@@ -109,6 +110,11 @@ void FillDefaults(Options& options) {
   if (options.state_dir.empty()) {
     const bool system = geteuid() == 0 && !options.private_daemon;
     options.state_dir = system ? "/var/lib/hbmtune" : UserStateDir();
+    // A private daemon on a socket of its own has a state of its own: one state has one daemon.
+    if (options.private_daemon && !options.socket.empty()) {
+      const auto socket = std::filesystem::absolute(options.socket).lexically_normal();
+      options.state_dir += "/private-" + HashText(socket.string()).substr(0, 12);
+    }
   }
   if (options.socket.empty()) {
     options.socket = absl::StrCat(DefaultSocketDir(options), "/",
@@ -126,7 +132,7 @@ void FillDefaults(Options& options) {
   }
 }
 
-absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
+absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool again) {
   Options options;
   Json given = Json::object();
   std::string config;
@@ -138,8 +144,9 @@ absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (app.exit(error, std::cout, std::cerr) == 0) return absl::CancelledError("done");
-    return absl::InvalidArgumentError(error.what());
+    if (error.get_exit_code() != 0) return absl::InvalidArgumentError(error.what());
+    app.exit(error, std::cout, std::cerr);
+    return absl::CancelledError("done");
   }
   const bool private_daemon = given.contains("private");
   if (config.empty() && !private_daemon && std::filesystem::exists(kDefaultConfig)) {
@@ -149,6 +156,8 @@ absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
     if (absl::Status status = ApplyFile(config, options); !status.ok()) return status;
   }
   if (absl::Status status = Apply(given, "flag ", options); !status.ok()) return status;
+  if (again) options.ready_fd = -1;
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   FillDefaults(options);
   return options;
 }

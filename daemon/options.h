@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "daemon/base/log.h"
@@ -44,6 +45,10 @@ struct Options {
   std::string tune_groups;
   std::string read_groups;
   Role default_role = Role::kTune;
+  int64_t max_studies_per_user = 100;
+  double keep_studies_days = 0;
+  double keep_memory_days = 30;
+  double keep_findings_days = 90;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -84,13 +89,29 @@ struct Options {
     v(Field{"read_groups", "groups whose users may look"}, self.read_groups);
     v(Field{"default_role", "role of everybody else who can open the socket: none, read or tune"},
       self.default_role);
+    v(Field{"max_studies_per_user", "most studies of one user that wait or run"},
+      self.max_studies_per_user);
+    v(Field{"keep_studies_days", "studies go so long after their end, with their trials; 0: never"},
+      self.keep_studies_days);
+    v(Field{"keep_memory_days", "the minutes of used memory of a GPU go so late; 0: never"},
+      self.keep_memory_days);
+    v(Field{"keep_findings_days", "findings of the memory monitor go so late; 0: never"},
+      self.keep_findings_days);
   }
 };
 
 // Flags and the file that --config names (default: /etc/hbmtune/hbmtuned.toml if it is there, none
 // with --private), defaults filled in. INVALID_ARGUMENT is a usage error. When the flags ask for
 // help or the version, it is printed and the answer is CANCELLED.
-absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv);
+// `again`: read for a reload, when the descriptor of --ready-fd is long closed.
+absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool again = false);
+
+// What cannot be, as one sentence (INVALID_ARGUMENT) that names the flag and its value. For options
+// as they were given, before FillDefaults: what is empty then is not looked at.
+absl::Status CheckOptions(const Options& options);
+
+// Names of the settings that a running daemon takes over from a changed file (SIGHUP).
+const std::set<std::string>& ReloadableOptions();
 
 // TOML text laid over `options`; errors name the key.
 absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options);

@@ -10,12 +10,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "daemon/http/gpu_metrics.h"
 #include "daemon/http/job_metrics.h"
 #include "daemon/services/messages.h"
 #include "daemon/store/open.h"
+#include "daemon/store/retention.h"
+#include "kernels/core/json.h"
 
 namespace hbmtune::daemon {
 namespace {
@@ -31,6 +34,23 @@ Prober::Settings ProberSettings(const Options& options) {
 
 double Seconds(const Clock& clock) { return absl::ToDoubleSeconds(clock.SinceBoot()); }
 
+std::vector<DeviceProcess> ProcessesOf(const DeviceState& state) {
+  std::vector<DeviceProcess> processes;
+  for (const GpuProcess& process : state.processes) {
+    if (process.vram_bytes == 0) continue;  // it has only opened /dev/kfd
+    std::ifstream file(absl::StrCat("/proc/", process.pid, "/comm"));
+    std::string program;
+    std::getline(file, program);
+    std::replace_if(
+        program.begin(), program.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    processes.push_back({process.pid, process.vram_bytes, program});
+  }
+  std::sort(processes.begin(), processes.end(), [](const auto& a, const auto& b) {
+    return a.memory_bytes > b.memory_bytes;
+  });
+  return processes;
+}
+
 // The sampler's GPUs as devices; one that has vanished is still listed, without figures.
 std::vector<DeviceInfo> GpusOf(const Sampler& sampler) {
   std::vector<DeviceInfo> gpus;
@@ -41,6 +61,7 @@ std::vector<DeviceInfo> GpusOf(const Sampler& sampler) {
     gpu.product = state.identity.product;
     gpu.memory_bytes = state.sample.vram_total_bytes.value_or(0);
     gpu.used_bytes = state.sample.vram_used_bytes;
+    gpu.processes = ProcessesOf(state);
     gpu.aliases.push_back(absl::StrCat("hip:", gpus.size() - 1));
     if (!state.identity.uuid.empty()) gpu.aliases.push_back(state.identity.uuid);
     if (state.identity.render_minor >= 0) {
@@ -54,6 +75,20 @@ Access::Rules RulesOf(const Options& options) {
   return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role};
 }
 
+Acceptor::Limits LimitsOf(const Options& options) {
+  return {static_cast<size_t>(options.max_connections),
+          static_cast<size_t>(options.max_connections_per_user)};
+}
+
+absl::Duration Days(double days) {
+  return days == 0 ? absl::InfiniteDuration() : absl::Hours(24 * days);
+}
+
+Retention RetentionOf(const Options& options) {
+  return {Days(options.keep_studies_days), Days(options.keep_memory_days),
+          Days(options.keep_findings_days)};
+}
+
 }  // namespace
 
 Server::Server(const Options& options, LockFile state_lock, const Clock& clock, const Log& log)
@@ -62,7 +97,7 @@ Server::Server(const Options& options, LockFile state_lock, const Clock& clock, 
       clock_(clock),
       log_(log),
       sampler_(Sysfs(options.sysfs_root), [&clock] { return Seconds(clock); },
-               [](const MinuteRow&) {}),
+               [this](const MinuteRow& row) { StoreMinute(row); }),
       catalogue_(options.profile_dir, [this] { return GpusOf(sampler_); }),
       monitors_(
           clock, [this](const std::string& device) { return DriverMemoryOf(device); },
@@ -86,6 +121,7 @@ absl::Status Server::OpenParts() {
   if (!database.ok()) return database.status();
   database_ = *std::move(database);
   store_.emplace(*database_);
+  memory_store_.emplace(*database_);
   recommender_.emplace(*store_, catalogue_);
   pool_ = std::make_unique<WorkerPool>(std::clamp(std::thread::hardware_concurrency(), 2U, 8U));
   lease_table_.emplace(*database_);
@@ -101,8 +137,9 @@ absl::Status Server::OpenParts() {
   tuning_ = std::make_unique<TuningService>(TuningService::Parts{
       *studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_});
   devices_ = std::make_unique<DevicesService>(DevicesService::Parts{
-      catalogue_, *studies_, *arbiter_, *lease_waiters_, monitors_, memory_streams_, access_, log_,
-      *pool_});
+      catalogue_, *studies_, *arbiter_, *lease_waiters_, monitors_, memory_streams_,
+      *memory_store_, access_, log_, *pool_});
+  studies_->SetMostOfUser(options_.max_studies_per_user);
   AddGauges();
   // A private daemon watches no GPU: the node's own does.
   if (!options_.private_daemon) sampler_.Start();
@@ -142,6 +179,54 @@ void Server::TellFinding(const JobFinding& found) {
                 {"step", found.finding.step},
                 {"what", found.finding.message}});
   memory_streams_.Wake();
+  // A full disk: /readyz and the log have told of it already.
+  memory_store_->AddFinding(clock_.Now(), found).IgnoreError();
+}
+
+// The sampler counts from boot; what is stored counts from 1970.
+void Server::StoreMinute(const MinuteRow& row) {
+  const absl::Duration since = clock_.SinceBoot() - absl::Minutes(row.minute);
+  memory_store_
+      ->AddMinute(row.device,
+                  {clock_.Now() - since, row.least_bytes, row.mean_bytes, row.most_bytes})
+      .IgnoreError();
+}
+
+void Server::Reload(const Options& options) {
+  const Json before = ToJson(options_);
+  const Json after = ToJson(options);
+  Json taken = Json::object();
+  for (const auto& [key, value] : after.items()) {
+    if (before[key] == value || key == "ready_fd") continue;
+    if (ReloadableOptions().contains(key)) {
+      taken[key] = value;
+      log_.Info("a setting is reloaded", {{"setting", key}, {"value", value.dump()}});
+    } else {
+      log_.Warning("a changed setting needs a restart", {{"setting", key}});
+    }
+  }
+  FromJson(taken, options_);
+  Apply(options_);
+}
+
+void Server::Apply(const Options& options) {
+  log_.SetLevel(options.log_level);
+  access_.SetRules(RulesOf(options));
+  arbiter_->SetOptions({options.probing, absl::Seconds(options.lease_grace_seconds)});
+  acceptor_->SetLimits(LimitsOf(options));
+  studies_->SetMostOfUser(options.max_studies_per_user);
+  next_prune_ = absl::ZeroDuration();
+}
+
+void Server::PruneStore() {
+  if (clock_.SinceBoot() < next_prune_) return;
+  auto pruned = Prune(*database_, RetentionOf(options_), clock_.Now());
+  const bool more = pruned.ok() && pruned->any();
+  next_prune_ = clock_.SinceBoot() + (more ? absl::ZeroDuration() : absl::Hours(1));
+  if (!more) return;
+  log_.Info("what is old is deleted", {{"studies", pruned->studies},
+                                       {"minutes", pruned->minutes},
+                                       {"findings", pruned->findings}});
 }
 
 absl::Status Server::Listen() {
@@ -157,11 +242,9 @@ absl::Status Server::Listen() {
   if (absl::Status status = EnsureDirectory(parent.string()); !status.ok()) return status;
   auto socket = UnixSocket::Listen(options_.socket, static_cast<int>(options_.socket_mode));
   if (!socket.ok()) return socket.status();
-  const Acceptor::Limits limits{static_cast<size_t>(options_.max_connections),
-                                static_cast<size_t>(options_.max_connections_per_user)};
-  acceptor_ = std::make_unique<Acceptor>(*std::move(socket), peers_, limits, [this](int fd) {
-    grpc::AddInsecureChannelFromFd(grpc_.get(), fd);
-  });
+  acceptor_ = std::make_unique<Acceptor>(
+      *std::move(socket), peers_, LimitsOf(options_),
+      [this](int fd) { grpc::AddInsecureChannelFromFd(grpc_.get(), fd); });
   return absl::OkStatus();
 }
 
@@ -226,6 +309,8 @@ HttpAnswer Server::Readiness() const {
 }
 
 void Server::Tick() {
+  PruneStore();
+  prober_.ReapLost();
   database_->TryToRecover();
   for (const std::string& job : arbiter_->Expire()) {
     log_.Warning("lease has ended by itself", {{"job", job}});

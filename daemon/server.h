@@ -28,6 +28,7 @@
 #include "daemon/services/tuning_service.h"
 #include "daemon/store/database.h"
 #include "daemon/store/lease_table.h"
+#include "daemon/store/memory_store.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/manager.h"
 #include "daemon/studies/recommender.h"
@@ -49,6 +50,9 @@ class Server {
   // To be called about once a second: ends leases that are over, and looks whether a full disk has
   // room again.
   void Tick();
+  // Takes over what ReloadableOptions names; the log says what changed, and what needs a restart.
+  // From the thread that calls Tick.
+  void Reload(const Options& options);
   // With `private`, whether it is time to leave.
   bool ShouldLeave();
   // Starts to leave: running trials are stopped, calls refused. The destructor waits for them.
@@ -61,11 +65,14 @@ class Server {
   void AddGauges();
   DriverMemory DriverMemoryOf(const std::string& device) const;
   void TellFinding(const JobFinding& finding);
+  void StoreMinute(const MinuteRow& row);
+  void Apply(const Options& options);
+  void PruneStore();
   absl::Status StartHttp();
   HttpAnswer Readiness() const;
   StatusView Status();
 
-  const Options options_;
+  Options options_;  // as it was started; what was reloaded is laid over it
   const LockFile state_lock_;
   const Clock& clock_;
   const Log& log_;
@@ -84,6 +91,8 @@ class Server {
   std::optional<DeviceArbiter> arbiter_;
   std::unique_ptr<LeaseWaiters> lease_waiters_;
   std::optional<StudyStore> store_;
+  std::optional<MemoryStore> memory_store_;
+  absl::Duration next_prune_;  // since boot
   std::optional<Recommender> recommender_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<StudyManager> studies_;

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 
+#include "daemon/db_command.h"
 #include "daemon/net/unix_socket.h"
 #include "daemon/options.h"
 #include "daemon/ready.h"
@@ -49,7 +51,9 @@ absl::StatusOr<LockFile> LockState(const Options& options) {
   }
 }
 
-absl::Status Serve(const Options& options, ReadyNote& note) {
+// `read_options` reads them again, for SIGHUP.
+absl::Status Serve(const Options& options, ReadyNote& note,
+                   const std::function<absl::StatusOr<Options>()>& read_options) {
   for (const std::string& directory : {options.state_dir, options.lock_dir}) {
     if (absl::Status status = EnsureDirectory(directory); !status.ok()) return status;
   }
@@ -73,7 +77,11 @@ absl::Status Serve(const Options& options, ReadyNote& note) {
                       {"version", HBMTUNE_VERSION}});
   for (;;) {
     auto signal = signals.Wait(absl::Seconds(1));
-    if (signal == SIGHUP) log.Info("nothing is reloaded on SIGHUP; restart instead");
+    if (signal == SIGHUP) {
+      auto changed = read_options();
+      if (changed.ok()) (*server)->Reload(*changed);
+      if (!changed.ok()) log.Error("nothing is reloaded", {{"error", changed.status()}});
+    }
     if (signal == SIGTERM || signal == SIGINT) break;
     (*server)->Tick();
     if ((*server)->ShouldLeave()) break;
@@ -89,6 +97,7 @@ absl::Status Serve(const Options& options, ReadyNote& note) {
 
 int ServerMain(int argc, const char* const* argv) {
   KeepStandardDescriptors();
+  if (argc > 1 && std::string_view(argv[1]) == "db") return DbCommand(argc - 1, argv + 1);
   auto options = ParseOptions(argc, argv);
   if (absl::IsCancelled(options.status())) return 0;
   if (!options.ok()) {
@@ -99,7 +108,7 @@ int ServerMain(int argc, const char* const* argv) {
   // runs at load 7, so a rough ratio: 8.2 s a step, and 0.34 s with OMP_WAIT_POLICY=passive.
   setenv("GOMP_SPINCOUNT", "1000", 0);
   ReadyNote note(static_cast<int>(options->ready_fd));
-  absl::Status status = Serve(*options, note);
+  absl::Status status = Serve(*options, note, [&] { return ParseOptions(argc, argv, true); });
   if (status.ok()) return 0;
   std::cerr << "hbmtuned: " << status.message() << "\n";
   note.Failed(status);

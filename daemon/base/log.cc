@@ -66,6 +66,8 @@ Log::Log(LogFormat format, LogLevel level, const std::string& file)
 
 Log::~Log() = default;
 
+void Log::SetLevel(LogLevel level) const { logger_->set_level(SpdlogLevel(level)); }
+
 void Log::Write(LogLevel level, std::string_view message, LogFields fields) const {
   if (!logger_->should_log(SpdlogLevel(level))) return;
   logger_->log(SpdlogLevel(level), "{}", FormatLogLine(format_, message, fields));

@@ -55,6 +55,8 @@ class Log {
   Log(LogFormat format, LogLevel level, const std::string& file);
   ~Log();
 
+  void SetLevel(LogLevel level) const;
+
   void Debug(std::string_view message, LogFields fields = {}) const;
   void Info(std::string_view message, LogFields fields = {}) const;
   void Warning(std::string_view message, LogFields fields = {}) const;

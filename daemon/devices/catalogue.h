@@ -26,7 +26,14 @@ struct hbmtune::EnumNames<hbmtune::daemon::DeviceKind> {
 
 namespace hbmtune::daemon {
 
-// What a device is, not what happens on it.
+// A process with memory on a GPU.
+struct DeviceProcess {
+  int64_t pid = 0;
+  int64_t memory_bytes = 0;
+  std::string program;  // empty if it cannot be read
+};
+
+// What a device is, and who has memory on it.
 struct DeviceInfo {
   std::string name;  // canonical: "host", "0000:03:00.0", "model:mi210"
   std::vector<std::string> aliases;
@@ -34,6 +41,7 @@ struct DeviceInfo {
   std::string product;       // for people
   int64_t memory_bytes = 0;  // all of it; the node's RAM for `host`; 0 where it cannot be read
   std::optional<int64_t> used_bytes;
+  std::vector<DeviceProcess> processes;  // most memory first
   device::DeviceProfile profile;  // empty for a GPU
 };
 

@@ -1,8 +1,12 @@
 #include "daemon/http/http_server.h"
 
 #include <CivetServer.h>
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string_view>
@@ -34,22 +38,41 @@ std::string_view Reason(int status) {
   }
 }
 
-void Send(mg_connection* connection, const HttpAnswer& answer) {
+void Send(mg_connection* connection, const HttpAnswer& answer, bool with_body = true) {
   std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ",
                                   std::string(Reason(answer.status)), "\r\nContent-Type: ",
                                   answer.content_type, "\r\nContent-Length: ", answer.body.size(),
                                   "\r\nConnection: close\r\n", std::string(kSecurityHeaders),
                                   "\r\n");
   mg_write(connection, head.data(), head.size());
-  mg_write(connection, answer.body.data(), answer.body.size());
+  if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
 }
 
-bool IsLoopbackAddress(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]:") ||
-         address.starts_with("localhost:");
+bool IsLoopbackName(const std::string& host) {
+  in_addr address{};
+  if (host == "localhost" || host == "[::1]") return true;
+  return host.starts_with("127.") && inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
 }  // namespace
+
+absl::StatusOr<HttpAddress> ParseHttpAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  HttpAddress parsed;
+  if (colon != std::string::npos) parsed.host = address.substr(0, colon);
+  if (!IsLoopbackName(parsed.host)) {
+    return absl::InvalidArgumentError("is no loopback address with a port, as 127.0.0.1:9464");
+  }
+  const std::string port = address.substr(colon + 1);
+  constexpr int kMostPort = 65535;
+  const bool digits = !port.empty() && port.size() <= 9 &&
+                      std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+  if (!digits || !absl::SimpleAtoi(port, &parsed.port) || parsed.port > kMostPort) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the port '", port, "' is not one of 0 to ", kMostPort));
+  }
+  return parsed;
+}
 
 bool IsLoopbackHost(const std::string& host) {
   for (const char* name : {"localhost", "127.0.0.1", "[::1]"}) {
@@ -64,28 +87,29 @@ class HttpServer::Endpoint final : public CivetHandler {
   Endpoint(std::string path, Handler handler)
       : path_(std::move(path)), handler_(std::move(handler)) {}
 
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    const char* host = mg_get_header(connection, "Host");
-    const mg_request_info* request = mg_get_request_info(connection);
-    if (host == nullptr || !IsLoopbackHost(host)) {
-      Send(connection, {403, "text/plain", "only by a loopback name\n"});
-    } else if (path_ != request->local_uri) {  // CivetWeb matches by prefix
-      Send(connection, {404, "text/plain", "no such page\n"});
-    } else {
-      Send(connection, handler_());
-    }
-    return true;
-  }
+  bool handleGet(CivetServer*, mg_connection* c) override { return Answer(c, true); }
+  bool handleHead(CivetServer*, mg_connection* c) override { return Answer(c, false); }
   bool handlePost(CivetServer*, mg_connection* c) override { return Refuse(c); }
-  bool handleHead(CivetServer*, mg_connection* c) override { return Refuse(c); }
   bool handlePut(CivetServer*, mg_connection* c) override { return Refuse(c); }
   bool handleDelete(CivetServer*, mg_connection* c) override { return Refuse(c); }
   bool handleOptions(CivetServer*, mg_connection* c) override { return Refuse(c); }
   bool handlePatch(CivetServer*, mg_connection* c) override { return Refuse(c); }
 
  private:
+  bool Answer(mg_connection* connection, bool with_body) {
+    const char* host = mg_get_header(connection, "Host");
+    const mg_request_info* request = mg_get_request_info(connection);
+    if (host == nullptr || !IsLoopbackHost(host)) {
+      Send(connection, {403, "text/plain", "only by a loopback name\n"}, with_body);
+    } else if (path_ != request->local_uri) {  // CivetWeb matches by prefix
+      Send(connection, {404, "text/plain", "no such page\n"}, with_body);
+    } else {
+      Send(connection, handler_(), with_body);
+    }
+    return true;
+  }
   static bool Refuse(mg_connection* connection) {
-    Send(connection, {405, "text/plain", "GET only\n"});
+    Send(connection, {405, "text/plain", "GET and HEAD only\n"});
     return true;
   }
 
@@ -95,9 +119,9 @@ class HttpServer::Endpoint final : public CivetHandler {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const std::string& address, std::map<std::string, Handler> handlers) {
-  if (!IsLoopbackAddress(address)) {
+  if (auto parsed = ParseHttpAddress(address); !parsed.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("http: '", address, "' is no loopback address with a port: 127.0.0.1:9464"));
+        absl::StrCat("http: '", address, "': ", std::string(parsed.status().message())));
   }
   std::unique_ptr<HttpServer> server(new HttpServer);
   // A connection that says nothing holds a thread for a second: 200 of them delay a scrape by 7 s

@@ -17,8 +17,8 @@ struct HttpAnswer {
   std::string body;
 };
 
-// GET only, on one address, meant for loopback: requests whose Host is not a loopback name are
-// refused, so that no web page can read it by rebinding a name.
+// GET and HEAD only, on one address, meant for loopback: requests whose Host is not a loopback name
+// are refused, so that no web page can read it by rebinding a name.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;  // any thread
@@ -39,6 +39,14 @@ class HttpServer {
   std::unique_ptr<CivetServer> server_;  // destroyed first: its threads use the endpoints
   int port_ = 0;
 };
+
+// Whether the text is a loopback address with a port: "127.0.0.1:9464", "[::1]:0", "localhost:80".
+// INVALID_ARGUMENT says what is wrong with it.
+struct HttpAddress {
+  std::string host;
+  int port = 0;
+};
+absl::StatusOr<HttpAddress> ParseHttpAddress(const std::string& address);
 
 // True for localhost, 127.0.0.1 and [::1], with or without a port.
 bool IsLoopbackHost(const std::string& host);

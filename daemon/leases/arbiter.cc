@@ -16,7 +16,12 @@ bool IsGpu(const std::string& device) {
 
 DeviceArbiter::DeviceArbiter(const Clock& clock, LeaseStore& store, Options options,
                              DrainCallback on_drain)
-    : clock_(clock), store_(store), options_(options), on_drain_(std::move(on_drain)) {}
+    : clock_(clock), store_(store), on_drain_(std::move(on_drain)), options_(options) {}
+
+void DeviceArbiter::SetOptions(Options options) {
+  absl::MutexLock lock(&mutex_);
+  options_ = options;
+}
 
 absl::Status DeviceArbiter::Restore() {
   auto stored = store_.Load();
@@ -69,20 +74,28 @@ absl::StatusOr<DeviceArbiter::Answer> DeviceArbiter::Acquire(const std::string& 
     absl::MutexLock lock(&mutex_);
     auto held = leases_.find(job_id);
     if (held != leases_.end()) {
-      if (held->second.devices == devices) return Answer{StateOf(held->second), true};
+      if (held->second.devices == devices) {
+        return Answer{StateOf(held->second), MakeDurable(held->second)};
+      }
       return absl::AlreadyExistsError(absl::StrCat("job ", job_id, " holds a lease on ",
                                                    absl::StrJoin(held->second.devices, ", "),
                                                    " already; release it first"));
     }
     if (auto status = MayLease(job_id, devices); !status.ok()) return status;
-    Lease lease{job_id, devices, uid, clock_.BootId(), EndAfter(remaining)};
-    answer.durable = store_.Save(lease).ok();
+    Lease lease{job_id, devices, uid, clock_.BootId(), EndAfter(remaining), false};
+    answer.durable = MakeDurable(lease);
     for (const std::string& name : devices) devices_[name].leased_by = job_id;
     answer.state = StateOf(lease);
     leases_[job_id] = std::move(lease);
   }
   if (answer.state == LeaseState::kDraining) Drain(devices);
   return answer;
+}
+
+bool DeviceArbiter::MakeDurable(Lease& lease) {
+  if (!lease.durable) lease.durable = store_.Save(lease).ok();
+  if (lease.durable) not_removed_.erase(lease.job_id);
+  return lease.durable;
 }
 
 LeaseState DeviceArbiter::StateOf(const Lease& lease) const {
@@ -116,14 +129,16 @@ absl::Status DeviceArbiter::Renew(const std::string& job_id, absl::Duration rema
     return absl::NotFoundError(absl::StrCat("job ", job_id, " holds no lease"));
   }
   found->second.ends = EndAfter(remaining);
-  return store_.Save(found->second);
+  found->second.durable = false;
+  MakeDurable(found->second);
+  return absl::OkStatus();
 }
 
 void DeviceArbiter::Drop(const std::string& job_id) {
   auto found = leases_.find(job_id);
   if (found == leases_.end()) return;
   for (const std::string& name : found->second.devices) devices_[name].leased_by.clear();
-  store_.Remove(job_id).IgnoreError();
+  if (!store_.Remove(job_id).ok()) not_removed_.insert(job_id);
   leases_.erase(found);
 }
 
@@ -135,10 +150,15 @@ void DeviceArbiter::Release(const std::string& job_id) {
 std::vector<std::string> DeviceArbiter::Expire() {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> over;
-  for (const auto& [job_id, lease] : leases_) {
-    if (lease.ends <= clock_.SinceBoot()) over.push_back(job_id);
+  for (auto& [job_id, lease] : leases_) {
+    if (lease.ends <= clock_.SinceBoot()) {
+      over.push_back(job_id);
+    } else {
+      MakeDurable(lease);
+    }
   }
   for (const std::string& job_id : over) Drop(job_id);
+  std::erase_if(not_removed_, [&](const auto& job_id) { return store_.Remove(job_id).ok(); });
   return over;
 }
 

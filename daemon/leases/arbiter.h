@@ -35,6 +35,7 @@ struct Lease {
   int64_t uid = 0;                   // who acquired it
   std::string boot_id;               // that `ends` counts from
   absl::Duration ends = absl::InfiniteDuration();  // since boot, grace included
+  bool durable = true;                             // stored; a restart knows it
 };
 
 enum class LeaseState : uint8_t {
@@ -67,6 +68,9 @@ class DeviceArbiter {
 
   DeviceArbiter(const Clock& clock, LeaseStore& store, Options options, DrainCallback on_drain);
 
+  // For leases and probes that begin from now on.
+  void SetOptions(Options options) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Leases of an earlier run. Those of another boot are gone: their jobs are too.
   absl::Status Restore() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -85,7 +89,8 @@ class DeviceArbiter {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Releasing what is not held is no error: an epilog may run twice.
   void Release(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends what is over; returns the jobs whose leases ended.
+  // Ends what is over, and stores what could not be stored when it happened; returns the jobs whose
+  // leases ended.
   std::vector<std::string> Expire() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The right to probe a device; gives it back when destroyed. Move-only.
@@ -135,21 +140,24 @@ class DeviceArbiter {
 
   void EndProbe(const std::string& device) ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MakeDurable(Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LeaseState StateOf(const Lease& lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayLease(const std::string& job_id, const std::vector<std::string>& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayProbe(const std::string& device, const std::string& job_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drain(const std::vector<std::string>& devices);
-  absl::Duration EndAfter(absl::Duration remaining) const;
+  absl::Duration EndAfter(absl::Duration remaining) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
   LeaseStore& store_;
-  const Options options_;
   const DrainCallback on_drain_;
 
   mutable absl::Mutex mutex_;
+  Options options_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose leases are over but still stored: the disk was full.
+  std::set<std::string> not_removed_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Device> devices_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -45,12 +45,12 @@ int RaiseFileLimit() {
 Acceptor::Acceptor(UnixSocket socket, Peers& peers, const Limits& limits, Serve serve)
     : socket_(std::move(socket)),
       peers_(peers),
-      limits_(limits),
       serve_(std::move(serve)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       next_number_(kFirstNumber),
       last_number_(RaiseFileLimit() * 3 / 4),
+      limits_(limits),
       idle_since_(absl::Now()) {
   Watch(epoll_.get(), socket_.fd(), EPOLLIN, kListener);
   Watch(epoll_.get(), wake_.get(), EPOLLIN, kWake);
@@ -117,6 +117,11 @@ void Acceptor::AcceptOne(UniqueFd connection) {
   Watch(epoll_.get(), duplicate.get(), EPOLLRDHUP, number);
   watched_[number] = std::move(duplicate);
   serve_(number);
+}
+
+void Acceptor::SetLimits(const Limits& limits) {
+  std::lock_guard lock(mutex_);
+  limits_ = limits;
 }
 
 absl::Duration Acceptor::IdleFor() const {

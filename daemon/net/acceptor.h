@@ -30,6 +30,8 @@ class Acceptor {
   Acceptor(UnixSocket socket, Peers& peers, const Limits& limits, Serve serve);
   ~Acceptor();  // stops accepting; connections stay
 
+  // For connections that come from now on.
+  void SetLimits(const Limits& limits);
   // How long nobody has been connected; zero while somebody is.
   absl::Duration IdleFor() const;
   // Stops accepting, unless somebody is connected or about to be: then false, and it goes on.
@@ -44,7 +46,6 @@ class Acceptor {
 
   UnixSocket socket_;
   Peers& peers_;
-  const Limits limits_;
   const Serve serve_;
   UniqueFd wake_;   // eventfd: stop
   UniqueFd epoll_;
@@ -52,6 +53,7 @@ class Acceptor {
   int last_number_;
 
   mutable std::mutex mutex_;
+  Limits limits_;                    // guarded by mutex_
   std::map<int, UniqueFd> watched_;  // connection's number -> duplicate; guarded by mutex_
   absl::Time idle_since_;            // guarded by mutex_
   bool stopping_ = false;            // guarded by mutex_

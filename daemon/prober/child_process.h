@@ -26,6 +26,7 @@ class ChildProcess {
   static absl::StatusOr<ChildProcess> Spawn(const Command& command);
 
   ChildProcess(ChildProcess&& other) noexcept = default;
+  ChildProcess& operator=(ChildProcess&& other) noexcept = default;
   // A child that still runs is left to itself, with its stdin closed; see `Reap`.
   ~ChildProcess() = default;
 

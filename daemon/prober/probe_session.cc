@@ -73,7 +73,9 @@ Measurement ProbeSession::Follow(const std::string& request, const Cancellation&
     if (Now() >= deadline_) Begin(Stop::kTimeout);
     if (Now() >= linger_until_) Begin(Stop::kLingering);
     if (cancellation.cancelled()) Begin(Stop::kCancelled);
-    if (!Climb()) return Judge(std::nullopt);
+    if (Climb()) continue;
+    lost_ = true;
+    return Judge(std::nullopt);
   }
 }
 

@@ -23,6 +23,9 @@ class ProbeSession {
   // Sends the request, follows the probe until it is gone, and judges how it ended.
   Measurement Follow(const std::string& request, const Cancellation& cancellation,
                      const ProbeObserver& observer);
+  // After Follow: the probe is still there, in spite of SIGKILL.
+  bool lost() const { return lost_; }
+  ChildProcess TakeChild() && { return std::move(child_); }
 
  private:
   enum class Stop { kNone, kTimeout, kCancelled, kBadOutput, kLingering };
@@ -44,6 +47,7 @@ class ProbeSession {
   const absl::Time deadline_;
   StopLadder ladder_;
   Stop stop_ = Stop::kNone;
+  bool lost_ = false;
   EventReader reader_;
   std::optional<Measurement> finished_;
   absl::Time linger_until_ = absl::InfiniteFuture();

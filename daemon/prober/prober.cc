@@ -1,13 +1,19 @@
 #include "daemon/prober/prober.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <google/protobuf/util/delimited_message_util.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
+#include "daemon/base/failpoint.h"
 #include "daemon/prober/child_process.h"
 #include "daemon/prober/device_lock.h"
 #include "daemon/prober/probe_session.h"
@@ -34,10 +40,17 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
   return request;
 }
 
+constexpr char kResultSuffix[] = ".result";
+
+std::string FileNameOf(const std::string& trial) {
+  return absl::StrReplaceAll(trial, {{"/", "-"}}) + ".";
+}
+
 // By what is asked, not by the trial's name alone: a new database counts from 1 again.
 std::string ResultPath(const std::string& directory, const v1::ProbeRequest& request) {
   if (directory.empty()) return "";
-  return directory + "/" + HashText(request.SerializeAsString()) + ".result";
+  return absl::StrCat(directory, "/", FileNameOf(request.trial()),
+                      HashText(request.SerializeAsString()), kResultSuffix);
 }
 
 std::optional<Measurement> LeftResult(const std::string& path) {
@@ -54,14 +67,26 @@ Prober::Prober(Settings settings, const Clock& clock, const Log& log)
   signal(SIGPIPE, SIG_IGN);  // a probe that dies early must not take us along
 }
 
-absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellation& cancellation,
-                                        const ProbeObserver& observer) const {
+absl::StatusOr<LockFile> Prober::Lock(const ProbeTask& task,
+                                      const Cancellation& cancellation) const {
   DeviceLockRequest request;
   request.directory = settings_.lock_directory;
   request.device = task.device;
   request.probe_path = settings_.probe_path;
   request.stop = settings_.stop;
-  auto lock = LockDevice(request, cancellation, log_);
+  return LockDevice(request, cancellation, log_);
+}
+
+absl::StatusOr<std::optional<Measurement>> Prober::Collect(
+    const ProbeTask& task, const Cancellation& cancellation) const {
+  auto lock = Lock(task, cancellation);
+  if (!lock.ok()) return lock.status();
+  return LeftResult(ResultPath(settings_.result_directory, RequestOf(task)));
+}
+
+absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellation& cancellation,
+                                        const ProbeObserver& observer) const {
+  auto lock = Lock(task, cancellation);
   if (!lock.ok()) return lock.status();
   v1::ProbeRequest probe_request = RequestOf(task);
   const std::string result_path = ResultPath(settings_.result_directory, probe_request);
@@ -77,15 +102,35 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
   auto child = ChildProcess::Spawn(command);
   if (!child.ok()) return child.status();
   lock->WritePid(child->pid());
+  Failpoint("probe-started");
   ProbeSession session(*std::move(child), task, settings_.stop, clock_, log_);
   std::ostringstream bytes;
   google::protobuf::util::SerializeDelimitedToOstream(probe_request, &bytes);
-  return session.Follow(bytes.str(), cancellation, observer);
+  Measurement measurement = session.Follow(bytes.str(), cancellation, observer);
+  if (session.lost()) lost_.Keep(std::move(session).TakeChild());
+  return measurement;
 }
 
 void Prober::Forget(const ProbeTask& task) const {
   const std::string path = ResultPath(settings_.result_directory, RequestOf(task));
   if (!path.empty()) std::remove(path.c_str());
+}
+
+void Prober::ForgetAllBut(const std::set<std::string>& trials) const {
+  std::error_code error;
+  std::filesystem::directory_iterator files(settings_.result_directory, error);
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    const std::string name = files->path().filename().string();
+    if (!absl::StrContains(name, kResultSuffix)) continue;
+    const bool kept = std::any_of(trials.begin(), trials.end(), [&](const std::string& trial) {
+      return name.starts_with(FileNameOf(trial));
+    });
+    if (!kept) std::remove(files->path().c_str());
+  }
+}
+
+void Prober::ReapLost() const {
+  for (int64_t pid : lost_.Reap()) log_.Warning("a lost probe has ended", {{"pid", pid}});
 }
 
 }  // namespace hbmtune::daemon

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/lock_file.h"
 #include "daemon/base/log.h"
 #include "daemon/prober/cancellation.h"
+#include "daemon/prober/reaper.h"
 #include "daemon/prober/stop_ladder.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
@@ -63,13 +67,24 @@ class Prober {
   // A result that an earlier daemon of this state did not live to store is returned as it is.
   absl::StatusOr<Measurement> Run(const ProbeTask& task, const Cancellation& cancellation,
                                   const ProbeObserver& observer) const;
+  // Starts no probe: only the result that an earlier daemon of this state did not live to store,
+  // nothing if there is none. Waits for a probe of that daemon as Run does.
+  absl::StatusOr<std::optional<Measurement>> Collect(const ProbeTask& task,
+                                                     const Cancellation& cancellation) const;
   // The task's measurement is stored: the probe's own copy may go.
   void Forget(const ProbeTask& task) const;
+  // Removes the probes' copies but those of these trials ("studies/7/trials/3").
+  void ForgetAllBut(const std::set<std::string>& trials) const;
+  // Reaps probes that could not be killed and have ended since. To be called now and then.
+  void ReapLost() const;
 
  private:
+  absl::StatusOr<LockFile> Lock(const ProbeTask& task, const Cancellation& cancellation) const;
+
   const Settings settings_;
   const Clock& clock_;
   const Log& log_;
+  mutable Reaper lost_;
 };
 
 }  // namespace hbmtune::daemon

@@ -42,6 +42,8 @@ constexpr Method kMethods[] = {
     {"hbmtune.v1.Devices.Resume", Role::kAdmin},
     {"hbmtune.v1.Devices.ReportAllocator", Role::kTune},
     {"hbmtune.v1.Devices.WatchMemory", Role::kRead},
+    {"hbmtune.v1.Devices.ListMemoryMinutes", Role::kRead},
+    {"hbmtune.v1.Devices.ListFindings", Role::kRead},
 };
 
 std::set<int64_t> GroupIds(const std::string& names) {
@@ -81,12 +83,19 @@ Role RoleFor(std::string_view full_method) {
   return Role::kNone;
 }
 
-Access::Access(const Peers& peers, const Rules& rules)
-    : peers_(peers),
-      admin_gids_(GroupIds(rules.admin_groups)),
-      tune_gids_(GroupIds(rules.tune_groups)),
-      read_gids_(GroupIds(rules.read_groups)),
-      default_role_(rules.default_role) {}
+Access::Access(const Peers& peers, const Rules& rules) : peers_(peers) { SetRules(rules); }
+
+void Access::SetRules(const Rules& rules) {
+  std::set<int64_t> admins = GroupIds(rules.admin_groups);
+  std::set<int64_t> tuners = GroupIds(rules.tune_groups);
+  std::set<int64_t> readers = GroupIds(rules.read_groups);
+  absl::MutexLock lock(&mutex_);
+  admin_gids_ = std::move(admins);
+  tune_gids_ = std::move(tuners);
+  read_gids_ = std::move(readers);
+  default_role_ = rules.default_role;
+  known_.clear();
+}
 
 Role Access::Work(const PeerIdentity& identity) const {
   if (identity.uid == 0 || identity.uid == geteuid()) return Role::kAdmin;

@@ -54,6 +54,9 @@ class Access {
   };
   Access(const Peers& peers, const Rules& rules);
 
+  // From now on; users' groups are asked for anew.
+  void SetRules(const Rules& rules) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // UNAUTHENTICATED if the connection is gone, PERMISSION_DENIED (ROLE_MISSING) if the role of the
   // caller is too weak for the method.
   absl::StatusOr<Caller> Check(const grpc::CallbackServerContext& context,
@@ -61,15 +64,15 @@ class Access {
   Role RoleOf(const PeerIdentity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  Role Work(const PeerIdentity& identity) const;
+  Role Work(const PeerIdentity& identity) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Peers& peers_;
-  std::set<int64_t> admin_gids_;
-  std::set<int64_t> tune_gids_;
-  std::set<int64_t> read_gids_;
-  const Role default_role_;
   mutable absl::Mutex mutex_;
-  // Groups of a user are asked of the system once: a change holds after a restart.
+  std::set<int64_t> admin_gids_ ABSL_GUARDED_BY(mutex_);
+  std::set<int64_t> tune_gids_ ABSL_GUARDED_BY(mutex_);
+  std::set<int64_t> read_gids_ ABSL_GUARDED_BY(mutex_);
+  Role default_role_ ABSL_GUARDED_BY(mutex_) = Role::kNone;
+  // Groups of a user are asked of the system once: a change holds after SetRules.
   mutable std::map<int64_t, Role> known_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "daemon/base/errors.h"
+#include "daemon/services/memory_history.h"
 #include "daemon/services/memory_reports.h"
 #include "daemon/services/messages.h"
 #include "daemon/services/status.h"
@@ -137,7 +138,7 @@ grpc::ServerUnaryReactor* DevicesService::WaitLease(grpc::CallbackServerContext*
   parts_.waiters.Add(
       request->job_id(), [context] { return context->IsCancelled(); },
       [reactor, response, lease = *lease](const absl::Status& status) {
-        if (status.ok()) SetLease(lease, v1::LEASE_STATE_GRANTED, true, *response);
+        if (status.ok()) SetLease(lease, v1::LEASE_STATE_GRANTED, lease.durable, *response);
         reactor->Finish(ToGrpc(status));
       });
   return reactor;
@@ -154,7 +155,9 @@ grpc::ServerUnaryReactor* DevicesService::RenewLease(grpc::CallbackServerContext
     absl::Status status = parts_.arbiter.Renew(request->job_id(), *remaining);
     if (!status.ok()) return status;
     const bool granted = parts_.arbiter.Wait(request->job_id(), absl::Now()).ok();
-    SetLease(*lease, granted ? v1::LEASE_STATE_GRANTED : v1::LEASE_STATE_DRAINING, true,
+    lease = LeaseFor(caller, request->job_id());
+    if (!lease.ok()) return lease.status();
+    SetLease(*lease, granted ? v1::LEASE_STATE_GRANTED : v1::LEASE_STATE_DRAINING, lease->durable,
              *response);
     return absl::OkStatus();
   });
@@ -233,6 +236,22 @@ grpc::ServerWriteReactor<v1::MemorySample>* DevicesService::WatchMemory(
   auto period = ParsePeriod(request->period_seconds());
   if (!period.ok()) return MemoryStreams::Refuse(ToGrpc(period.status()));
   return parts_.memory_streams.Open(device->name, *period);
+}
+
+grpc::ServerUnaryReactor* DevicesService::ListMemoryMinutes(
+    grpc::CallbackServerContext* context, const v1::ListMemoryMinutesRequest* request,
+    v1::ListMemoryMinutesResponse* response) {
+  return answer_.Later(context, "ListMemoryMinutes", [=, this](const Caller&) {
+    return ListMinutes(parts_.catalogue, parts_.memory_store, *request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* DevicesService::ListFindings(grpc::CallbackServerContext* context,
+                                                       const v1::ListFindingsRequest* request,
+                                                       v1::ListFindingsResponse* response) {
+  return answer_.Later(context, "ListFindings", [=, this](const Caller&) {
+    return daemon::ListFindings(parts_.catalogue, parts_.memory_store, *request, *response);
+  });
 }
 
 }  // namespace hbmtune::daemon

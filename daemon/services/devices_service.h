@@ -5,6 +5,7 @@
 #include "daemon/services/answer.h"
 #include "daemon/services/lease_waiters.h"
 #include "daemon/services/memory_streams.h"
+#include "daemon/store/memory_store.h"
 #include "daemon/studies/manager.h"
 #include "hbmtune/v1/devices.grpc.pb.h"
 
@@ -20,6 +21,7 @@ class DevicesService final : public v1::Devices::CallbackService {
     LeaseWaiters& waiters;
     JobMonitors& monitors;
     MemoryStreams& memory_streams;
+    MemoryStore& memory_store;
     const Access& access;
     const Log& log;
     WorkerPool& pool;
@@ -55,6 +57,12 @@ class DevicesService final : public v1::Devices::CallbackService {
       grpc::CallbackServerContext* context, v1::ReportAllocatorResponse* response) override;
   grpc::ServerWriteReactor<v1::MemorySample>* WatchMemory(
       grpc::CallbackServerContext* context, const v1::WatchMemoryRequest* request) override;
+  grpc::ServerUnaryReactor* ListMemoryMinutes(grpc::CallbackServerContext* context,
+                                              const v1::ListMemoryMinutesRequest* request,
+                                              v1::ListMemoryMinutesResponse* response) override;
+  grpc::ServerUnaryReactor* ListFindings(grpc::CallbackServerContext* context,
+                                         const v1::ListFindingsRequest* request,
+                                         v1::ListFindingsResponse* response) override;
 
  private:
   using Names = google::protobuf::RepeatedPtrField<std::string>;

@@ -132,11 +132,19 @@ void ToMessage(const DeviceInfo& device, const StudyManager::Load& load,
   message.set_name(device.name);
   for (const std::string& alias : device.aliases) message.add_aliases(alias);
   message.set_kind(EnumMessage<v1::DeviceKind>(device.kind));
-  message.set_state(StateOf(view, load.running_study > 0));
+  v1::DeviceState state = StateOf(view, load.running_study > 0);
+  if (state == v1::DEVICE_STATE_IDLE && !device.processes.empty()) state = v1::DEVICE_STATE_BUSY;
+  message.set_state(state);
   message.set_product(device.product);
   message.set_architecture(device.profile.architecture);
   message.set_memory_bytes(device.memory_bytes);
   if (device.used_bytes) message.set_used_bytes(*device.used_bytes);
+  for (const DeviceProcess& process : device.processes) {
+    v1::DeviceProcess& told = *message.add_processes();
+    told.set_pid(process.pid);
+    told.set_memory_bytes(process.memory_bytes);
+    told.set_program(process.program);
+  }
   if (device.kind != DeviceKind::kGpu) {
     const device::FigureCounts counts = device::CountFigures(device.profile);
     message.set_measured_figures(counts.measured);

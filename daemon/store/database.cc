@@ -2,7 +2,11 @@
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+
+#include "daemon/base/unique_fd.h"
 
 namespace hbmtune::daemon {
 namespace {
@@ -36,6 +40,13 @@ int BindOne(sqlite3_stmt* statement, int index, const SqlValue& value) {
   return sqlite3_bind_null(statement, index);
 }
 
+// Only the daemon's user may read it, whatever the umask; SQLite gives -wal and -shm the same mode.
+// What cannot be opened is told by SQLite.
+void MakePrivate(const std::string& path) {
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (file.valid()) fchmod(file.get(), 0600);
+}
+
 }  // namespace
 
 const SqlValue& Row::Get(std::string_view name) const {
@@ -60,6 +71,7 @@ std::string Row::Text(std::string_view name) const {
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+  MakePrivate(path);
   sqlite3* handle = nullptr;
   int code = sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
                              nullptr);

@@ -50,7 +50,8 @@ class Row {
 // ALREADY_EXISTS for a unique key used twice; INTERNAL for a mistake in the SQL.
 class Database {
  public:
-  // Creates the file if there is none. UNAVAILABLE names the file and why it cannot be opened.
+  // Creates the file (mode 0600) if there is none. UNAVAILABLE names the file and why it cannot be
+  // opened.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
   ~Database();
   Database(const Database&) = delete;

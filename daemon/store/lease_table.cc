@@ -1,5 +1,6 @@
 #include "daemon/store/lease_table.h"
 
+#include "daemon/base/failpoint.h"
 #include "daemon/store/columns.h"
 
 namespace hbmtune::daemon {
@@ -7,7 +8,7 @@ namespace hbmtune::daemon {
 absl::Status LeaseTable::Save(const Lease& lease) {
   SqlValue ends;
   if (lease.ends != absl::InfiniteDuration()) ends = absl::ToInt64Microseconds(lease.ends);
-  return database_.Transact([&] {
+  absl::Status saved = database_.Transact([&] {
     absl::Status status = database_.Execute("DELETE FROM leases WHERE job_id=?", {lease.job_id});
     if (status.ok()) {
       status = Insert(database_, "leases",
@@ -20,8 +21,11 @@ absl::Status LeaseTable::Save(const Lease& lease) {
       if (!status.ok()) break;
       status = Insert(database_, "lease_devices", {{"job_id", lease.job_id}, {"device", device}});
     }
+    Failpoint("lease-written");
     return status;
   });
+  Failpoint("lease-committed");
+  return saved;
 }
 
 absl::Status LeaseTable::Remove(const std::string& job_id) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "daemon/base/failpoint.h"
 #include "daemon/store/columns.h"
 #include "daemon/store/rows.h"
 
@@ -86,6 +87,14 @@ absl::StatusOr<std::vector<StudyRecord>> StudyStore::UnfinishedStudies() {
   return records;
 }
 
+absl::StatusOr<int64_t> StudyStore::UnfinishedOf(int64_t owner_uid) {
+  auto rows = database_.Query(
+      "SELECT COUNT(*) AS count FROM studies WHERE owner_uid=? AND state IN ('QUEUED','RUNNING')",
+      {owner_uid});
+  if (!rows.ok()) return rows.status();
+  return rows->front().Int("count");
+}
+
 absl::StatusOr<std::vector<int64_t>> StudyStore::StudiesOf(const Workload& workload,
                                                            const std::string& device) {
   auto rows = database_.Query(
@@ -140,7 +149,9 @@ absl::Status StudyStore::FinishTrial(const TrialRecord& trial, const StudyRecord
                       "study_id=? AND number=?", Key(trial));
       if (status.ok()) status = InsertBreakdown(trial, "measurement", trial.measurement->breakdown);
     }
-    return status.ok() ? UpdateStudy(study) : status;
+    if (status.ok()) status = UpdateStudy(study);
+    Failpoint("trial-written");
+    return status;
   });
 }
 
@@ -158,6 +169,16 @@ absl::Status StudyStore::InsertBreakdown(const TrialRecord& trial, std::string_v
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::set<std::string>> StudyStore::UnfinishedTrials() {
+  auto rows = database_.Query(
+      "SELECT study_id, number FROM trials JOIN studies ON study_id=id"
+      " WHERE trials.state='RUNNING' AND studies.state IN ('QUEUED','RUNNING')");
+  if (!rows.ok()) return rows.status();
+  std::set<std::string> names;
+  for (const Row& row : *rows) names.insert(TrialName(row.Int("study_id"), row.Int("number")));
+  return names;
 }
 
 absl::Status StudyStore::AbandonTrial(const TrialRecord& trial) {

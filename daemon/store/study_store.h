@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class StudyStore {
   absl::StatusOr<std::vector<StudyRecord>> ListStudies(int64_t before, int64_t limit);
   // Oldest first.
   absl::StatusOr<std::vector<StudyRecord>> UnfinishedStudies();
+  // How many studies of a user wait or run.
+  absl::StatusOr<int64_t> UnfinishedOf(int64_t owner_uid);
   // Newest first: studies of this workload on this device that have a fitting trial.
   absl::StatusOr<std::vector<int64_t>> StudiesOf(const Workload& workload,
                                                  const std::string& device);
@@ -48,6 +51,8 @@ class StudyStore {
   absl::Status FinishTrial(const TrialRecord& trial, const StudyRecord& study);
   // The trial did not count.
   absl::Status AbandonTrial(const TrialRecord& trial);
+  // Names of the trials that have no end yet, of studies that go on.
+  absl::StatusOr<std::set<std::string>> UnfinishedTrials();
   absl::StatusOr<TrialRecord> GetTrial(int64_t study_id, int64_t number);
   // In order: those with a number over `after`, at most `limit`.
   absl::StatusOr<std::vector<TrialRecord>> ListTrials(int64_t study_id, int64_t after,

@@ -48,6 +48,9 @@ DeviceQueue& StudyManager::QueueOf(const std::string& device) {
 absl::Status StudyManager::Recover() {
   auto unfinished = parts_.store.UnfinishedStudies();
   if (!unfinished.ok()) return unfinished.status();
+  auto trials = parts_.store.UnfinishedTrials();
+  if (!trials.ok()) return trials.status();
+  parts_.prober.ForgetAllBut(*trials);
   absl::MutexLock lock(&mutex_);
   for (const StudyRecord& record : *unfinished) {
     parts_.log.Info("study goes on after a restart",
@@ -88,6 +91,7 @@ absl::StatusOr<StudyRecord> StudyManager::Remember(StudyRecord record,
                         "REQUEST_ID_REUSED", {{"study", StudyName((*known)->study_id)}});
     }
   }
+  if (absl::Status status = CheckQuota(record.owner_uid); !status.ok()) return status;
   record.request_hash = request_hash;
   absl::Status status = parts_.store.CreateStudy(record);
   if (!status.ok()) return status;
@@ -97,6 +101,17 @@ absl::StatusOr<StudyRecord> StudyManager::Remember(StudyRecord record,
                                       {"owner_uid", record.owner_uid}});
   QueueOf(record.spec.device).Enqueue(record.id);
   return record;
+}
+
+absl::Status StudyManager::CheckQuota(int64_t owner_uid) const {
+  auto count = parts_.store.UnfinishedOf(owner_uid);
+  if (!count.ok()) return count.status();
+  const int64_t most = most_of_user_;
+  if (*count < most) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                        "user ", owner_uid, " has ", *count,
+                        " studies that wait or run, the most there may be: cancel one, or wait")),
+                    "QUOTA_EXCEEDED", {{"most", absl::StrCat(most)}});
 }
 
 std::optional<StudyRecord> StudyManager::RunningRecord(int64_t study_id) const {

@@ -4,8 +4,10 @@
 #include <absl/status/statusor.h>
 #include <absl/synchronization/mutex.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,8 +43,12 @@ class StudyManager {
   // Queues what an earlier daemon left unfinished.
   absl::Status Recover();
 
+  // Most studies of one user that wait or run; without a call, no limit.
+  void SetMostOfUser(int64_t most) { most_of_user_ = most; }
+
   // Checks, stores and queues a study. The same request id of the same caller returns the study
   // that it made; ALREADY_EXISTS (REQUEST_ID_REUSED) if it asked for something else then.
+  // RESOURCE_EXHAUSTED (QUOTA_EXCEEDED) if the user has too many that wait or run.
   absl::StatusOr<StudyRecord> Create(const StudySpec& spec, int64_t owner_uid,
                                      const std::string& client_request_id)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -88,7 +94,10 @@ class StudyManager {
   void TellWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<StudyRecord> RunningRecord(int64_t study_id) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  absl::Status CheckQuota(int64_t owner_uid) const;
+
   const Parts parts_;
+  std::atomic<int64_t> most_of_user_ = std::numeric_limits<int64_t>::max();
   EventHub hub_;
   mutable absl::Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

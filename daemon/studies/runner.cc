@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/failpoint.h"
 #include "daemon/studies/client_probes.h"
 #include "tuner/recommend/recommend.h"
 
@@ -111,14 +112,16 @@ bool StudyRunner::RunNext() {
     if (!stopped()) End(StudyState::kFailed, std::string(status.message()));
     return false;
   }
-  if (suggestion.trial) return RunTrial(*std::move(suggestion.trial));
+  if (suggestion.trial) return RunTrial(std::move(suggestion));
   if (suggestion.wait) return true;
   End(StudyState::kSucceeded, EndMessage(suggestion.why));
   return false;
 }
 
-bool StudyRunner::RunTrial(TrialRecord trial) {
-  absl::Status status = Persist([&] { return Execute(trial); });
+bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
+  TrialRecord& trial = *suggestion.trial;
+  absl::Status status =
+      Persist([&] { return suggestion.give_up ? Collect(trial) : Execute(trial); });
   if (!status.ok()) {
     if (!stopped()) {
       session_.Abandon(trial);
@@ -130,6 +133,7 @@ bool StudyRunner::RunTrial(TrialRecord trial) {
     session_.Abandon(trial);
     return !stopped();
   }
+  Failpoint("probe-ended");
   trial.state = TrialState::kFinished;
   trial.end_time = parts_.clock.Now();
   trial.seconds = absl::ToDoubleSeconds(trial.end_time - trial.start_time);
@@ -139,6 +143,7 @@ bool StudyRunner::RunTrial(TrialRecord trial) {
                {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
     return false;
   }
+  Failpoint("trial-committed");
   if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
   parts_.count(trial, session_.plan().device.kind);
   return true;
@@ -149,6 +154,14 @@ absl::Status StudyRunner::Execute(TrialRecord& trial) {
   auto estimate = session_.EstimateOf(trial.config);
   if (!estimate.ok()) return absl::InternalError(std::string(estimate.status().message()));
   trial.estimate = *estimate;
+  return absl::OkStatus();
+}
+
+// The last attempt's probe may have finished although its daemon did not live to see it.
+absl::Status StudyRunner::Collect(TrialRecord& trial) {
+  auto left = parts_.prober.Collect(TaskFor(trial), stop_.cancellation());
+  if (!left.ok()) return left.status();
+  trial.measurement = *left ? **left : StudySession::GivenUp(trial);
   return absl::OkStatus();
 }
 

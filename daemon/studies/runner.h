@@ -69,8 +69,9 @@ class StudyRunner {
   bool RunNext();
   // Lets clients run the trials, until the study is over or has to stop.
   void ServeProbers();
-  bool RunTrial(TrialRecord trial);
+  bool RunTrial(StudySession::Suggestion suggestion);
   absl::Status Execute(TrialRecord& trial);
+  absl::Status Collect(TrialRecord& trial);
   absl::Status Probe(TrialRecord& trial);
   ProbeTask TaskFor(const TrialRecord& trial) const;
   void End(StudyState state, const std::string& message);

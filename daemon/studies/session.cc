@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "daemon/base/failpoint.h"
 #include "daemon/studies/client_probes.h"
 #include "kernels/core/hash.h"
 #include "tuner/recommend/describe.h"
@@ -104,22 +105,30 @@ absl::StatusOr<StudySession::Suggestion> StudySession::Suggest() {
 
 absl::StatusOr<StudySession::Suggestion> StudySession::Retry() {
   TrialRecord trial = cut_short_.front();
-  if (trial.attempts < kMostAttempts) {
-    ++trial.attempts;
+  const bool give_up = trial.attempts >= kMostAttempts;
+  if (!give_up || !spec_.client_probes) {
+    if (!give_up) ++trial.attempts;
     auto suggestion = HandOut(std::move(trial));
-    if (suggestion.ok()) cut_short_.erase(cut_short_.begin());
+    if (!suggestion.ok()) return suggestion;
+    suggestion->give_up = give_up;
+    cut_short_.erase(cut_short_.begin());
     return suggestion;
   }
   trial.state = TrialState::kFinished;
   trial.end_time = world_.clock.Now();
-  Measurement& measurement = trial.measurement.emplace();
-  measurement.outcome = Outcome::kCrashed;
-  measurement.message = absl::StrCat("the daemon or the node ended during each of ",
-                                     trial.attempts, " attempts");
+  trial.measurement = GivenUp(trial);
   if (absl::Status status = Store(trial); !status.ok()) return status;
   history_.push_back({trial.config, trial.estimate, trial.measurement, true, trial.seconds});
   cut_short_.erase(cut_short_.begin());
-  return Suggestion{std::nullopt, true, measurement.message};
+  return Suggestion{std::nullopt, true, trial.measurement->message};
+}
+
+Measurement StudySession::GivenUp(const TrialRecord& trial) {
+  Measurement measurement;
+  measurement.outcome = Outcome::kCrashed;
+  measurement.message = absl::StrCat("the daemon or the node ended during each of ",
+                                     trial.attempts, " attempts");
+  return measurement;
 }
 
 absl::StatusOr<StudySession::Suggestion> StudySession::HandOut(TrialRecord trial) {
@@ -128,6 +137,7 @@ absl::StatusOr<StudySession::Suggestion> StudySession::HandOut(TrialRecord trial
   // when it is finished.
   if (!plan_.modelled()) {
     if (absl::Status status = world_.store.StartTrial(trial); !status.ok()) return status;
+    Failpoint("trial-stored");
   }
   last_number_ = std::max(last_number_, trial.number);
   running_[trial.number] = history_.size();

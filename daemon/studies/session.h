@@ -42,9 +42,13 @@ class StudySession {
     std::optional<TrialRecord> trial;
     bool wait = false;
     std::string why;
+    bool give_up = false;  // `trial` was cut short too often: only its result is looked for
   };
   // RESOURCE_EXHAUSTED: the row could not be written; ask again later, nothing has changed.
   absl::StatusOr<Suggestion> Suggest() ABSL_LOCKS_EXCLUDED(work_, mutex_);
+
+  // What is to be stored of a trial with `give_up` that has left no result.
+  static Measurement GivenUp(const TrialRecord& trial);
 
   // Stores the result. RESOURCE_EXHAUSTED: not stored; call again later with the same.
   absl::Status Complete(const TrialRecord& trial) ABSL_LOCKS_EXCLUDED(work_, mutex_);

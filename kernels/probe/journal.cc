@@ -10,6 +10,20 @@
 
 namespace hbmtune::probe {
 
+namespace {
+
+// A rename is on disk when its folder is.
+void SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;
+  fsync(file);
+  close(file);
+}
+
+}  // namespace
+
 void AppendLine(const std::string& path, const std::string& line) {
   if (path.empty()) return;
   const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -29,7 +43,9 @@ void WriteWhole(const std::string& path, const std::string& bytes) {
                write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
                fsync(file) == 0;
   if (file >= 0) close(file);
-  if (!whole || std::rename(beside.c_str(), path.c_str()) != 0) {
+  if (whole && std::rename(beside.c_str(), path.c_str()) == 0) {
+    SyncFolderOf(path);
+  } else {
     std::cerr << "hbmtune-probe: cannot write the result " << path << ": "
               << std::strerror(errno) << '\n';
   }

@@ -146,6 +146,46 @@ TEST_F(ProberTest, KillsAProbeThatDoesNotListen) {
   EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), -1);
 }
 
+TEST_F(ProberTest, ReapsALostProbeWhenItEndsAtLast) {
+  // Given up in the moment of the kill, before the kernel can end it.
+  const StopLadder::Times none = {absl::ZeroDuration(), absl::ZeroDuration(),
+                                  absl::ZeroDuration()};
+  Prober prober({FAKE_PROBE, dir_.path(), "", "", none}, clock_, log_);
+  ProbeTask task = Task("deaf");
+  task.deadline = absl::Milliseconds(200);
+  int64_t pid = 0;
+  observer_.started = [&](int64_t started) { pid = started; };
+  auto measurement = prober.Run(task, cancellation_, observer_);
+  ASSERT_TRUE(measurement.ok());
+  ASSERT_EQ(measurement->outcome, Outcome::kDeviceLost) << measurement->message;
+  ASSERT_EQ(kill(static_cast<pid_t>(pid), 0), 0) << "it is not even a zombie";
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (kill(static_cast<pid_t>(pid), 0) == 0 && absl::Now() < deadline) {
+    prober.ReapLost();
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), -1) << "a zombie stays";
+}
+
+TEST_F(ProberTest, CollectsWithoutStartingAProbe) {
+  auto none = MakeProber().Collect(Task("plain"), cancellation_);
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->has_value());
+  EXPECT_EQ(Journal(), "");
+  const Measurement first = Run(Task("plain"));
+  auto left = MakeProber().Collect(Task("plain"), cancellation_);
+  ASSERT_TRUE(left.ok() && left->has_value());
+  EXPECT_EQ(ToJson(**left), ToJson(first));
+}
+
+TEST_F(ProberTest, ForgetsTheResultsOfTrialsThatAreOver) {
+  Run(Task("plain"));
+  MakeProber().ForgetAllBut({"studies/1/trials/1"});
+  EXPECT_TRUE(MakeProber().Collect(Task("plain"), cancellation_)->has_value());
+  MakeProber().ForgetAllBut({"studies/1/trials/10", "studies/2/trials/1"});
+  EXPECT_FALSE(MakeProber().Collect(Task("plain"), cancellation_)->has_value());
+}
+
 TEST_F(ProberTest, DoesNotWaitForAProbeThatLingers) {
   Measurement measurement = Run(Task("linger"));
   EXPECT_EQ(measurement.outcome, Outcome::kOk);

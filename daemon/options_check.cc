@@ -1,0 +1,115 @@
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/http/http_server.h"
+#include "daemon/options.h"
+
+namespace hbmtune::daemon {
+namespace {
+
+// "--max-connections 0: must be at least 1": flags and keys of the file read the same that way.
+template <class T>
+absl::Status Wrong(std::string_view option, const T& value, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", absl::StrReplaceAll(std::string(option), {{"_", "-"}}), " ", value, ": ", why));
+}
+
+absl::Status CheckRange(std::string_view option, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return Wrong(option, value, absl::StrCat("must be from ", least, " to ", most));
+}
+
+absl::Status CheckTime(std::string_view option, double value) {
+  constexpr double kMost = 1e9;  // some thirty years, in seconds
+  if (value >= 0 && value <= kMost) return absl::OkStatus();
+  return Wrong(option, value, "must be a time of at least 0");
+}
+
+absl::Status CheckFolder(std::string_view option, const std::string& path) {
+  std::error_code error;
+  if (path.empty() || std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  return Wrong(option, path, "there is no such folder");
+}
+
+absl::Status CheckProgram(std::string_view option, const std::string& path) {
+  std::error_code error;
+  if (path.empty()) return absl::OkStatus();
+  if (!std::filesystem::exists(path, error)) return Wrong(option, path, "there is no such file");
+  if (std::filesystem::is_directory(path, error) || access(path.c_str(), X_OK) != 0) {
+    return Wrong(option, path, "is no program that can be run");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroups(std::string_view option, const std::string& names) {
+  const std::vector<std::string> groups = absl::StrSplit(names, ',', absl::SkipWhitespace());
+  for (std::string group : groups) {
+    absl::StripAsciiWhitespace(&group);
+    if (getgrnam(group.c_str()) != nullptr) continue;
+    return Wrong(option, names, absl::StrCat("there is no group '", group, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReadyFd(int64_t fd) {
+  if (fd == -1) return absl::OkStatus();
+  const int flags = fd > STDIN_FILENO && fd < 1 << 20 ? fcntl(static_cast<int>(fd), F_GETFL) : -1;
+  if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return absl::OkStatus();
+  return Wrong("ready_fd", fd, "is no open descriptor that can be written to");
+}
+
+absl::Status CheckHttp(const std::string& address) {
+  if (address.empty() || address == "off") return absl::OkStatus();
+  auto parsed = ParseHttpAddress(address);
+  return parsed.ok() ? absl::OkStatus()
+                     : Wrong("http", address, std::string(parsed.status().message()));
+}
+
+}  // namespace
+
+absl::Status CheckOptions(const Options& o) {
+  constexpr int64_t kMostConnections = 40'000;  // two descriptors each, of 65,536 at most
+  for (const absl::Status& status : {
+           CheckRange("socket_mode", o.socket_mode, 0, 0777),
+           CheckRange("max_connections", o.max_connections, 1, kMostConnections),
+           CheckRange("max_connections_per_user", o.max_connections_per_user, 1,
+                      kMostConnections),
+           CheckRange("max_studies_per_user", o.max_studies_per_user, 1, 1'000'000),
+           CheckTime("idle_exit_seconds", o.idle_exit_seconds),
+           CheckTime("lease_grace_seconds", o.lease_grace_seconds),
+           CheckTime("keep_studies_days", o.keep_studies_days),
+           CheckTime("keep_memory_days", o.keep_memory_days),
+           CheckTime("keep_findings_days", o.keep_findings_days),
+           CheckReadyFd(o.ready_fd),
+           CheckHttp(o.http),
+           CheckProgram("probe_path", o.probe_path),
+           CheckFolder("profile_dir", o.profile_dir),
+           CheckFolder("sysfs_root", o.sysfs_root),
+           CheckGroups("admin_groups", o.admin_groups),
+           CheckGroups("tune_groups", o.tune_groups),
+           CheckGroups("read_groups", o.read_groups),
+       }) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+const std::set<std::string>& ReloadableOptions() {
+  static const std::set<std::string> kNames = {
+      "log_level",    "max_connections", "max_connections_per_user", "probing",
+      "lease_grace_seconds", "admin_groups", "tune_groups", "read_groups", "default_role",
+      "max_studies_per_user", "keep_studies_days", "keep_memory_days", "keep_findings_days"};
+  return kNames;
+}
+
+}  // namespace hbmtune::daemon
