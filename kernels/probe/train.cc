@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/core/precision.h"
 #include "kernels/core/regular_file.h"
 #include "kernels/core/units.h"
 #include "kernels/model/model_config.h"
@@ -24,17 +25,12 @@ ModelSpec LoadModel(const std::string& name) {
 }
 
 void SetPrecision(const std::string& name, TrainConfig& config) {
-  if (name == "bf16-amp") {
-    config.compute_dtype = Dtype::kBf16;
-  } else if (name == "fp16-amp") {
-    config.compute_dtype = Dtype::kF16;
-  } else if (name == "bf16") {
-    config.compute_dtype = config.param_dtype = Dtype::kBf16;
-    config.master_weights = true;
-  } else if (name != "fp32") {
+  const std::optional<Precision> precision = ParseEnum<Precision>(name);
+  if (!precision) {
     throw std::invalid_argument("precision '" + name +
-                                "' is not fp32, bf16-amp, fp16-amp or bf16");
+                                "' is not fp32, fp16-amp, bf16-amp or bf16");
   }
+  ApplyPrecision(*precision, Framework::kFused, config);
 }
 
 step::TrialRequest MakeRequest(const TrainOptions& options) {
