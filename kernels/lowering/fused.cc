@@ -83,6 +83,9 @@ void CheckRanks(const Workload& workload, const TrainConfig& config, int64_t ran
   if (zero.stage > 3) Refuse("zero.stage must be 0, 1, 2 or 3, got " + std::to_string(zero.stage));
   AtLeast(1, zero.reduce_bucket_size, "zero.reduce_bucket_size");
   AtLeast(1, zero.allgather_bucket_size, "zero.allgather_bucket_size");
+  AtLeast(0, zero.prefetch_bucket_size, "zero.prefetch_bucket_size");
+  AtLeast(0, zero.max_live_parameters, "zero.max_live_parameters");
+  AtLeast(0, zero.max_reuse_distance, "zero.max_reuse_distance");
   if (rank < 0 || rank >= workload.world_size) {
     Refuse("rank " + std::to_string(rank) + " is not one of " +
            std::to_string(workload.world_size));

@@ -1,6 +1,8 @@
 // Every op in fp32, bf16 and fp16 against itself in fp64 (which torch_test and gradient_test
 // prove), and with one thread against several.
 
+#include <gmock/gmock.h>
+
 #include <set>
 
 #include "kernels/ops/table.h"
@@ -104,6 +106,9 @@ TEST(EveryOp, SaysWhichTensorIsTooWide) {
       args[i] = Wider(right);
       const std::string said = complaint();
       EXPECT_TRUE(said.starts_with(op_case.op->name)) << op_case.name << ": " << said;
+      // The tensor by name, its shape and the one that it does not fit.
+      EXPECT_THAT(said, ::testing::ContainsRegex(": [a-z_0-9]+ .*\\[.*\\].*\\[.*\\]"))
+          << op_case.name << ", tensor " << i;
       EXPECT_NE(said.find(ToString(args[i].shape)), std::string::npos)
           << op_case.name << ", tensor " << i << " " << ToString(args[i].shape) << ": " << said;
       args[i] = right;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,9 +264,45 @@ TEST(RanksTogether, EveryTrialNamesTheRankThatDied) {
   }
 }
 
+// A rank that stands still, for ever: the others wait for 10 s, and each names it.
+TEST(RanksTogether, EveryTrialNamesTheRankThatStalled) {
+  TempDir dir;
+  const Job job = MakeJob("llama", 3);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      step::TrialRequest request = TrialOf(job, rank, dir.path());
+      request.min_steps = request.max_steps = 1'000'000;
+      step::TrialEvents events;
+      events.on_step = [&](const step::StepReport& report) {
+        if (rank == 1 && report.index == 3) raise(SIGSTOP);
+      };
+      const Measurement m = step::RunTrial(request, events);
+      const bool named = m.message == "rank 1 does not answer any more";
+      if (!named) std::fprintf(stderr, "rank %d: %s\n", rank, m.message.c_str());
+      std::_Exit(named && m.outcome == Outcome::kDeviceLost ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (int rank : {0, 2}) {
+    int status = 0;
+    waitpid(children[rank], &status, 0);
+    EXPECT_EQ(status, 0) << rank;
+  }
+  kill(children[1], SIGKILL);
+  waitpid(children[1], nullptr, 0);
+}
+
 TEST(RanksTogether, BadWorldsAreRefused) {
   Job job = MakeJob("llama", 2);
   auto message = [&] { return step::RunTrial(TrialOf(job, 0, "/nonexistent")).message; };
+  job.config.zero.allgather_bucket_size = 0;
+  EXPECT_THAT(message(), HasSubstr("zero.allgather_bucket_size must be at least 1, got 0"));
+  job = MakeJob("llama", 2);
+  job.config.zero.max_live_parameters = -1;
+  EXPECT_THAT(message(), HasSubstr("zero.max_live_parameters must be at least 0, got -1"));
+  job = MakeJob("llama", 2);
   job.config.zero.reduce_bucket_size = 0;
   EXPECT_THAT(message(), HasSubstr("zero.reduce_bucket_size must be at least 1, got 0"));
   job = MakeJob("llama", 2);
