@@ -107,6 +107,20 @@ void RetryUnderCeiling(const device::FoldedTrace& trace, const memory::Allocator
   }
 }
 
+// With promotion the figure is that of all parameters promoted, and the lower bound that of none.
+absl::Status WidenForPromotion(const Workload& workload, TrainConfig config,
+                               const DeviceProfile& profile, Estimate& estimate) {
+  config.promotion = {};
+  auto trace = predict::FoldedFor(workload, config, profile);
+  if (!trace.ok()) return trace.status();
+  const device::DryRunMemory none =
+      device::DryRunAllocator(**trace, memory::AllocatorConfig::From(config.allocator));
+  const double ratio = static_cast<double>(none.peak_reserved_bytes) /
+                       static_cast<double>(estimate.peak_reserved_bytes);
+  estimate.interval.low_ratio = (1 + estimate.interval.low_ratio) * std::min(ratio, 1.0) - 1;
+  return absl::OkStatus();
+}
+
 absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
                        const DeviceProfile& profile, int64_t room_bytes, Estimate& estimate,
                        TimeParts& time) {
@@ -133,7 +147,8 @@ absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
           clock.copy_seconds,
           clock.issue_seconds,
           clock.step_seconds};
-  return absl::OkStatus();
+  if (config.promotion.grad_norm_threshold == 0) return absl::OkStatus();
+  return WidenForPromotion(workload, config, profile, estimate);
 }
 
 }  // namespace

@@ -56,7 +56,13 @@ TraceCache& Cache() {
 void LowerFor(const Workload& workload, const TrainConfig& config,
               const device::DeviceProfile& profile, Program& program) {
   if (workload.framework == Framework::kFused) {
-    program = lowering::LowerFused(workload, config);
+    lowering::FusedOptions options;
+    if (config.promotion.grad_norm_threshold > 0) {  // who is promoted, data decides: at most all
+      for (std::string& name : lowering::TrainedNames(workload)) {
+        options.promoted.insert(std::move(name));
+      }
+    }
+    program = lowering::LowerFused(workload, config, options);
     return;
   }
   lowering::HfOptions options;

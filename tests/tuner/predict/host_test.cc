@@ -64,6 +64,35 @@ TEST(PredictOnHost, AlsoInBf16WithMastersAndALora) {
   ExpectSamePeaks(lora, TrainConfig{});
 }
 
+// A run with promotion lies between none and all promoted.
+TEST(PredictOnHost, BoundsWhatPromotionTakes) {
+  TrainConfig config;
+  config.param_dtype = config.compute_dtype = config.optimizer_state_dtype = Dtype::kBf16;
+  Workload workload = SmallJob();
+  workload.model.vocab = 8000;  // so that state is most of the memory
+  for (const double threshold : {1e-30, 1e30}) {
+    config.promotion.grad_norm_threshold = threshold;
+    step::TrialRequest request;
+    request.workload = workload;
+    request.config = config;
+    request.memory_bytes = kGiB;
+    request.max_steps = 2;
+    const Measurement measured = step::RunTrial(request);
+    ASSERT_EQ(measured.outcome, Outcome::kOk) << measured.message;
+    const auto estimate =
+        Predict(workload, config, *device::FindProfile("host"), {.capacity_bytes = kGiB});
+    ASSERT_TRUE(estimate.ok()) << estimate.status();
+    const double figure = static_cast<double>(estimate->peak_reserved_bytes);
+    EXPECT_LT(estimate->interval.low_ratio, -0.2);
+    if (threshold > 1) {
+      EXPECT_EQ(measured.peak_allocated_bytes, estimate->peak_allocated_bytes);
+    } else {
+      EXPECT_NEAR(static_cast<double>(measured.peak_reserved_bytes),
+                  figure * (1 + estimate->interval.low_ratio), 1);
+    }
+  }
+}
+
 TEST(PredictOnHost, SaysWhatARealTrialRunsOutOf) {
   TrainConfig config;
   config.micro_batch = 64;
