@@ -7,6 +7,7 @@
 #include "kernels/lowering/hf/refuse.h"
 #include "kernels/lowering/hf/trainer.h"
 #include "kernels/lowering/hf/zero.h"
+#include "kernels/lowering/hf/zero3.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/fill/fill.h"
@@ -63,8 +64,13 @@ class HfTrainer {
       optimizer_ = std::make_unique<HfAdamw>(aten_, config_, options_, model_->parameters());
       return;
     }
-    zero_ = std::make_unique<ZeroOptimizer>(aten_, workload_, config_, options_,
-                                            model_->parameters());
+    if (config_.zero.stage == 3) {
+      zero_ = std::make_unique<Zero3Optimizer>(aten_, workload_, config_, options_,
+                                               model_->parameters());
+    } else {
+      zero_ = std::make_unique<ZeroOptimizer>(aten_, workload_, config_, options_,
+                                              model_->parameters());
+    }
     tape_->set_on_leaf_grad([this](Tensor& leaf) { zero_->OnGradient(leaf); });
   }
 
@@ -79,6 +85,7 @@ class HfTrainer {
     aten_.set_category(Category::kActivations);
     tape_->Feed(ids, labels);
     if (ddp_) ddp_->BeginForward(last);
+    if (zero_) zero_->BeginForward();
     Tensor loss = model_->Loss(ids, labels, options_.outputs_fp32.value_or(autocast_));
     ids = {};
     labels = {};
@@ -153,7 +160,7 @@ class HfTrainer {
   HfGradScaler scaler_;
   std::unique_ptr<HfModel> model_;
   std::unique_ptr<HfAdamw> optimizer_;
-  std::unique_ptr<ZeroOptimizer> zero_;
+  std::unique_ptr<DeepspeedOptimizer> zero_;
   std::unique_ptr<Ddp> ddp_;
 };
 

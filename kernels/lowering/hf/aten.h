@@ -23,6 +23,8 @@
 // of the expression and copies what a variable goes on holding.
 namespace hbmtune::lowering {
 
+class ModuleHooks;
+
 // What one node saved, or where a recomputation will put it (non-reentrant checkpointing).
 class Recomputation;
 struct SavedTensor {
@@ -122,6 +124,8 @@ class Aten {
 
   // --- products --------------------------------------------------------------------------------
   Tensor Linear(Tensor x, const Tensor& weight, const Tensor& bias = {});
+  // DeepSpeed's own for stage 3: the weight itself is no saved tensor, its memory may come and go.
+  Tensor LinearOfPartitioned(Tensor x, const Tensor& weight, const Tensor& bias);
   // addmm(bias, x, weight) with weight [in, out], for [N, in] (GPT-2's Conv1D).
   Tensor Addmm(Tensor bias, Tensor x, Tensor weight);
   Tensor AutocastAddmm(const Tensor& bias, Tensor x, const Tensor& weight);
@@ -149,6 +153,9 @@ class Aten {
   Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant);
 
   bool in_backward() const { return in_backward_; }
+  // Told of every module, where somebody wants to know (stage 3); may be null.
+  ModuleHooks* module_hooks() const { return module_hooks_; }
+  void set_module_hooks(ModuleHooks* hooks) { module_hooks_ = hooks; }
   // Dropout is for training only.
   void set_training(bool training) { training_ = training; }
   // One seed for each dropout; a recomputation replays those of its forward pass.
@@ -211,6 +218,7 @@ class Aten {
   std::array<Tensor, 2> kept_workspaces_;  // of the main thread and of autograd's
   bool in_backward_ = false;
   bool training_ = true;
+  ModuleHooks* module_hooks_ = nullptr;
   Category category_ = Category::kActivations;
   std::optional<Dtype> autocast_;
   int autocast_depth_ = 0;

@@ -135,6 +135,46 @@ Tensor Aten::Linear(Tensor x, const Tensor& weight, const Tensor& bias) {
   return out;
 }
 
+// runtime/zero/linear.py, LinearFunctionForZeroStage3: the input's gradient comes first. A weight
+// is saved as the parameter that it is, except through the hooks of non-reentrant checkpointing:
+// those keep its memory as it was gathered.
+Tensor Aten::LinearOfPartitioned(Tensor x, const Tensor& weight, const Tensor& bias) {
+  const int64_t in = x.shape().back(), rows = x.elements() / in, out_width = weight.shape()[0];
+  Dims shape = x.shape();
+  shape[shape.rank() - 1] = out_width;
+  auto turned = [this](const Tensor& w) {
+    return tape_.ViewOf(w, {w.shape()[1], w.shape()[0]}, {w.strides()[1], w.strides()[0]});
+  };
+  Node node = Record("LinearFunctionForZeroStage3Backward", {&x, &weight, &bias});
+  Tensor flat = ReshapeNoGrad(x, {rows, in});
+  Save(node, flat);
+  if (dropping_ || recomputing_) {
+    Save(node, weight);
+    if (bias) Save(node, bias);
+  }
+  Tensor out = New(x.dtype(), {rows, out_width});
+  Product(flat, turned(weight), bias, out);
+  Tensor result = tape_.ViewOf(out, shape, DenseStrides(shape));
+  const Dims input_shape = x.shape();
+  Finish(std::move(node), {&x, &weight, &bias}, result,
+         [this, weight, input_shape, rows, out_width, turned](Backward& g) {
+           Tensor grad = ReshapeNoGrad(g.grads[0], {rows, out_width});
+           g.grads[0] = {};
+           Tensors grads(3);
+           if (g.needs(0)) {
+             Tensor dx = InputGradient(grad, turned(g.saved.size() > 1 ? g.saved[1] : weight));
+             grads[0] = tape_.ViewOf(dx, input_shape, DenseStrides(input_shape));
+           }
+           if (g.needs(1)) {
+             Tensor transposed = WeightGradient(grad, g.saved[0]);
+             grads[1] = tape_.ViewOf(transposed, weight.shape(), DenseStrides(weight.shape()));
+           }
+           if (g.needs(2)) grads[2] = SumTo(grad, {out_width});
+           return grads;
+         });
+  return result;
+}
+
 Tensor Aten::MatmulFolded(Tensor x, Tensor weight_t) {
   Tensor weight = CastForProduct(weight_t);
   Tensor input = CastForProduct(x);

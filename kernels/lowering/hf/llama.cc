@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/lowering/hf/model.h"
+#include "kernels/lowering/hf/weight_gatherer.h"
 #include "kernels/ops/aten_range/aten_range.h"
 
 // models/llama/modeling_llama.py; Mistral and Qwen2 are the same code with other biases.
@@ -36,6 +37,7 @@ class Llama final : public HfModel {
  protected:
   Tensor Hidden(const Tensor& ids) override {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
+    ContainerEnters();
     Tensor embeddings = Embed(ids, embedding_);
     auto inputs = std::make_shared<LayerInputs>();
     inputs->positions_first = model_.architecture == Architecture::kMistral;
@@ -43,6 +45,7 @@ class Llama final : public HfModel {
     FindPackedSequences(aten_, batch, seq_len);
     if (eager()) inputs->mask = MakeEagerMask(aten_, embeddings.dtype(), batch, seq_len);
     Tensor hidden = embeddings;
+    ContainerEnters();  // of the rotary embedding
     std::tie(inputs->cos, inputs->sin) =
         MakeRotary(aten_, inverse_frequencies_[0], seq_len, hidden.dtype());
     for (const LlamaLayer& layer : layers_) {
@@ -64,10 +67,18 @@ class Llama final : public HfModel {
     mask = {};
     sin = {};
     cos = {};
-    return hidden;
+    return ContainerLeaves(std::move(hidden));
   }
 
  private:
+  void ContainerEnters() {
+    if (ModuleHooks* hooks = aten_.module_hooks()) hooks->EnterContainer();
+  }
+  Tensor ContainerLeaves(Tensor out) {
+    ModuleHooks* hooks = aten_.module_hooks();
+    return hooks ? hooks->LeaveContainer(std::move(out)) : out;
+  }
+
   void AddLayer(int64_t index, int64_t width) {
     const std::string name = "model.layers." + std::to_string(index) + ".";
     const int64_t hidden = model_.hidden, kv = model_.kv_heads * model_.head_dim;
@@ -97,6 +108,7 @@ class Llama final : public HfModel {
 
   std::pair<Tensor, Tensor> SelfAttention(const LlamaLayer& layer, const LayerInputs& in,
                                           const Tensor& x) {
+    ContainerEnters();
     Tensor q = Heads(layer.q, x);
     Tensor k = Heads(layer.k, x);
     Tensor v = Heads(layer.v, x);
@@ -112,16 +124,21 @@ class Llama final : public HfModel {
     q = {};
     k = {};
     v = {};
-    return {std::move(out), std::move(weights)};
+    return {ContainerLeaves(std::move(out)), std::move(weights)};
   }
 
   Tensor Mlp(const LlamaLayer& layer, const Tensor& x) {
-    Tensor gate = aten_.Silu(ApplyLinear(aten_, layer.gate, x));
+    ContainerEnters();
+    Tensor gate = ApplyLinear(aten_, layer.gate, x);
+    ContainerEnters();  // of the activation
+    gate = ContainerLeaves(aten_.Silu(std::move(gate)));
     Tensor up = ApplyLinear(aten_, layer.up, x);
-    return ApplyLinear(aten_, layer.down, aten_.Mul(std::move(gate), std::move(up)));
+    return ContainerLeaves(
+        ApplyLinear(aten_, layer.down, aten_.Mul(std::move(gate), std::move(up))));
   }
 
   Tensor Layer(const LlamaLayer& layer, const LayerInputs& in, const Tensor& x) {
+    ContainerEnters();
     Tensor residual = x;
     Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, x);
     auto [attended, weights] = SelfAttention(layer, in, hidden);
@@ -136,7 +153,7 @@ class Llama final : public HfModel {
     sum = aten_.Add(residual, hidden);
     hidden = std::move(sum);
     residual = {};
-    return hidden;
+    return ContainerLeaves(std::move(hidden));
   }
 
   Tensor embedding_;

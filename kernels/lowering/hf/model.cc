@@ -1,5 +1,7 @@
 #include "kernels/lowering/hf/model.h"
 
+#include "kernels/lowering/hf/weight_gatherer.h"
+
 namespace hbmtune::lowering {
 
 HfModel::HfModel(Aten& aten, const Workload& workload, const TrainConfig& config)
@@ -15,7 +17,10 @@ AttentionCall HfModel::Attention(double scale) const {
 }
 
 Tensor HfModel::Embed(const Tensor& ids, const Tensor& weight) {
+  ModuleHooks* hooks = aten_.module_hooks();
+  if (hooks) hooks->Enter(weight, {});
   Tensor out = aten_.Embedding(ids, weight);
+  if (hooks) out = hooks->Leave(weight, std::move(out));
   const bool checkpoints = config_.checkpoint.every > 0;
   if (workload_.lora.rank > 0 && checkpoints && aten_.tape().grad_enabled()) {
     // A leaf of its own: it and its gradient live as long as the graph.
@@ -59,11 +64,14 @@ Tensor HfModel::LossOf(Tensor logits, const Tensor& labels) {
 Tensor HfModel::Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32) {
   const bool autocast = config_.compute_dtype != config_.param_dtype;
   aten_.EnterAutocast(autocast ? std::optional(config_.compute_dtype) : std::nullopt);
+  ModuleHooks* hooks = aten_.module_hooks();
+  if (hooks) hooks->EnterContainer();
   Tensor hidden = Hidden(ids);
   aten_.set_category(Category::kLogits);
   aten_.tape().Phase(PhaseKind::kLoss);
   Tensor logits = ApplyLinear(aten_, head_, hidden);
   Tensor loss = LossOf(logits, labels);
+  if (hooks) loss = hooks->LeaveContainer(std::move(loss));
   hidden = {};
   aten_.ExitAutocast();
   if (outputs_fp32) {

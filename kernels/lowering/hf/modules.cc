@@ -1,5 +1,6 @@
 #include "kernels/lowering/hf/modules.h"
 
+#include "kernels/lowering/hf/weight_gatherer.h"
 #include "kernels/model/parameters.h"
 
 namespace hbmtune::lowering {
@@ -76,6 +77,14 @@ NormModule ModuleBuilder::Norm(const std::string& name, int64_t width, bool bias
 
 namespace {
 
+// torch.nn.Linear, or DeepSpeed's under stage 3.
+Tensor ApplyPlain(Aten& aten, Tensor x, const Tensor& weight, const Tensor& bias = {}) {
+  ModuleHooks* hooks = aten.module_hooks();
+  if (hooks == nullptr) return aten.Linear(std::move(x), weight, bias);
+  Tensor input = hooks->Enter(weight, std::move(x));
+  return hooks->Leave(weight, aten.LinearOfPartitioned(std::move(input), weight, bias));
+}
+
 Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
   if (module.falcon) {
     Tensor transposed = aten.Transpose(module.weight, 0, 1);
@@ -83,7 +92,7 @@ Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
     if (!module.bias) return out;
     return aten.Add(std::move(out), module.bias);
   }
-  if (!module.conv) return aten.Linear(x, module.weight, module.bias);
+  if (!module.conv) return ApplyPlain(aten, x, module.weight, module.bias);
   const Dims shape = x.shape();
   Dims result = shape;
   result[shape.rank() - 1] = module.weight.shape()[1];
@@ -96,15 +105,21 @@ Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
 
 // peft/tuners/lora/layer.py, Linear.forward.
 Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
+  ModuleHooks* hooks = module.lora_a ? aten.module_hooks() : nullptr;
+  if (hooks) hooks->EnterContainer();
   Tensor result = ApplyBase(aten, module, x);
   if (!module.lora_a) {
     x = {};
     return result;
   }
   const Dtype dtype = result.dtype();
-  Tensor wide = aten.To(x, module.lora_a.dtype());  // the caller's tuple of arguments holds x itself
-  Tensor low = aten.Linear(aten.Dropout(wide, module.lora_dropout), module.lora_a);
-  Tensor high = aten.Linear(std::move(low), module.lora_b);
+  // The caller's tuple of arguments holds x itself.
+  Tensor wide = aten.To(x, module.lora_a.dtype());
+  if (hooks) hooks->EnterContainer();  // dropout, which is the identity for 0
+  Tensor dropped = aten.Dropout(wide, module.lora_dropout);
+  if (hooks) dropped = hooks->LeaveContainer(std::move(dropped));
+  Tensor low = ApplyPlain(aten, std::move(dropped), module.lora_a);
+  Tensor high = ApplyPlain(aten, std::move(low), module.lora_b);
   Tensor scaled = aten.MulScalar(std::move(high), module.lora_scaling);
   Tensor sum = aten.Add(result, std::move(scaled));
   result = std::move(sum);
@@ -112,10 +127,16 @@ Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
   result = std::move(cast);
   wide = {};
   x = {};
-  return result;
+  return hooks ? hooks->LeaveContainer(std::move(result)) : result;
 }
 
 Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x) {
+  if (ModuleHooks* hooks = aten.module_hooks()) {
+    aten.set_module_hooks(nullptr);
+    Tensor out = ApplyRmsNorm(aten, weight, eps, hooks->Enter(weight, x));
+    aten.set_module_hooks(hooks);
+    return hooks->Leave(weight, std::move(out));
+  }
   const Dtype dtype = x.dtype();
   Tensor hidden = aten.To(x, Dtype::kF32);
   Tensor variance = aten.MeanLast(aten.Pow(hidden, 2));

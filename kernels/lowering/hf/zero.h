@@ -10,22 +10,34 @@
 
 namespace hbmtune::lowering {
 
+// What the training loop asks of a stage.
+class DeepspeedOptimizer {
+ public:
+  virtual ~DeepspeedOptimizer() = default;
+  virtual void BeginForward() {}
+  // A leaf's gradient is complete: copied into the bucket, which is reduced when full.
+  virtual void OnGradient(Tensor& leaf) = 0;
+  // Before and after each backward pass; `last` of the step's micro-steps.
+  virtual void BeginBackward(bool last) = 0;
+  virtual void EndBackward() = 0;
+  virtual void Step() = 0;
+  virtual void ZeroGrad() = 0;
+};
+
 // DeepSpeed's stages 1 and 2 (runtime/zero/stage_1_and_2.py of 0.19): 16-bit parameters as views of
 // one flat tensor a group, fp32 masters and moments of this rank's share of it, gradients reduced
 // by buckets while the backward pass runs. With cpu_adam the share lives in host memory.
-class ZeroOptimizer {
+class ZeroOptimizer final : public DeepspeedOptimizer {
  public:
   // Flattens the parameters and makes the masters; names the parameters anew.
   ZeroOptimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
                 const HfOptions& options, std::vector<HfParameter>& parameters);
 
-  // A leaf's gradient is complete: copied into the bucket, which is reduced when full.
-  void OnGradient(Tensor& leaf);
-  // Before and after each backward pass; `last` of the step's micro-steps.
-  void BeginBackward(bool last) { last_ = last; }
-  void EndBackward();
-  void Step();
-  void ZeroGrad();
+  void OnGradient(Tensor& leaf) override;
+  void BeginBackward(bool last) override { last_ = last; }
+  void EndBackward() override;
+  void Step() override;
+  void ZeroGrad() override;
 
  private:
   struct Entry {  // a parameter in its group's flat tensor

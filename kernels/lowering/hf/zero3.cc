@@ -1,0 +1,257 @@
+#include "kernels/lowering/hf/zero3.h"
+
+#include <algorithm>
+
+#include "kernels/ops/adamw/adamw.h"
+#include "kernels/ops/aten_pointwise/aten_pointwise.h"
+#include "kernels/ops/copy/copy.h"
+#include "kernels/ops/fill/fill.h"
+#include "kernels/ops/optimizer_step/optimizer_step.h"
+
+namespace hbmtune::lowering {
+namespace {
+
+Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end) {
+  return tape.ViewOf(flat, {end - begin}, {1}, begin);
+}
+
+}  // namespace
+
+Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
+                               const HfOptions& options, std::vector<HfParameter>& parameters)
+    : aten_(aten),
+      config_(config),
+      options_(options),
+      dtype_(config.compute_dtype),
+      ranks_(std::max<int64_t>(1, workload.world_size)),
+      gatherer_(aten, config.zero, ranks_) {
+  Partition(parameters);
+  MakeSubGroups();
+  MakeMasters();
+  MakeBuffers();
+  aten_.set_category(Category::kActivations);
+  Tape& tape = aten_.tape();
+  count_ = tape.Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
+  tape.Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
+  aten_.set_module_hooks(&gatherer_);
+}
+
+// Each weight gives way to this rank's share; those of trained ones are moved into one flat tensor.
+void Zero3Optimizer::Partition(std::vector<HfParameter>& parameters) {
+  Tape& tape = aten_.tape();
+  aten_.set_category(Category::kWeights);
+  std::vector<Tensor> shares;  // of trained weights
+  for (HfParameter& parameter : parameters) {
+    const int64_t elements = parameter.tensor.elements();
+    Tensor share = aten_.New(dtype_, {(elements + ranks_ - 1) / ranks_});
+    tape.Run(ops::kCopy, {tape.ViewOf(parameter.tensor, {1}, {1})},
+             {tape.ViewOf(share, {1}, {1})});
+    if (parameter.trained) shares.push_back(share);
+    gatherer_.Add(parameter.tensor, std::move(share),
+                  elements <= config_.zero.param_persistence_threshold);
+  }
+  const int groups = options_.trainer_groups ? 2 : 1;
+  int64_t total = 0;
+  for (int group = 0; group < groups; ++group) {
+    for (HfParameter& parameter : parameters) {
+      if (!parameter.trained || (groups == 2 && parameter.decayed != (group == 0))) continue;
+      const int64_t share = (parameter.tensor.elements() + ranks_ - 1) / ranks_;
+      entries_.push_back({&parameter, share, total});
+      decays_.push_back(group == 0 ? options_.optimizer.weight_decay : 0);
+      total += share;
+    }
+  }
+  // By way of the host.
+  Tensor on_host = tape.Empty(dtype_, {total}, Category::kWeights, MemorySpace::kPinned);
+  UseShares(on_host);
+  while (!shares.empty()) shares.erase(shares.begin());
+  flat_ = aten_.New(dtype_, {total});
+  tape.Copy(on_host, flat_);
+  UseShares(flat_);
+}
+
+void Zero3Optimizer::UseShares(const Tensor& flat) {
+  for (const Entry& entry : entries_) {
+    gatherer_.SetShare(entry.parameter->tensor, Range(aten_.tape(), flat, entry.begin,
+                                                      entry.begin + entry.share));
+  }
+}
+
+void Zero3Optimizer::MakeSubGroups() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const bool opens = sub_groups_.empty() || decays_[i] != decays_[i - 1] ||
+                       sub_groups_.back().end - sub_groups_.back().begin >=
+                           config_.zero.sub_group_size;
+    if (opens) sub_groups_.push_back({decays_[i], entries_[i].begin, 0, {}, {}, {}});
+    sub_groups_.back().end = entries_[i].begin + entries_[i].share;
+  }
+}
+
+// Each master is a clone of a temporary that dies when the next is made.
+void Zero3Optimizer::MakeMasters() {
+  Tape& tape = aten_.tape();
+  Tensor wide;
+  int64_t largest = 0;
+  for (SubGroup& group : sub_groups_) {
+    const int64_t elements = group.end - group.begin;
+    largest = std::max(largest, elements);
+    Tensor own = Range(tape, flat_, group.begin, group.end);
+    if (offloads()) {
+      for (Tensor* state : {&group.master, &group.exp_avg, &group.exp_avg_sq}) {
+        *state = tape.Empty(Dtype::kF32, {elements}, Category::kOptimizer, MemorySpace::kPinned);
+        tape.Run(ops::kFill, {}, {*state}, Attrs::Of(FillAttrs{0}));
+      }
+      continue;
+    }
+    aten_.set_category(Category::kStaging);
+    Tensor next = aten_.New(Dtype::kF32, {elements});
+    tape.Run(ops::kCopy, {own}, {next});
+    wide = std::move(next);
+    aten_.set_category(Category::kOptimizer);
+    group.master = aten_.New(Dtype::kF32, {elements});
+    tape.Run(ops::kCopy, {wide}, {group.master});
+  }
+  wide = {};
+  aten_.set_category(Category::kStaging);
+  if (!offloads()) aten_.Scratch(Dtype::kF32, {largest});  // initialize_optimizer_states
+}
+
+// Bucket and gradient shares stay for good.
+void Zero3Optimizer::MakeBuffers() {
+  Tape& tape = aten_.tape();
+  aten_.set_category(Category::kCommunication);
+  if (config_.zero.contiguous_gradients) {
+    bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
+  }
+  const int64_t total = sub_groups_.back().end;
+  if (offloads()) {
+    gradients_ = tape.Empty(dtype_, {total}, Category::kGradients, MemorySpace::kPinned);
+  } else {
+    aten_.set_category(Category::kGradients);
+    gradients_ = aten_.Full(dtype_, {total}, 0);
+  }
+  aten_.set_category(Category::kStaging);
+  for (const Entry& entry : entries_) aten_.Scratch(dtype_, {entry.share * ranks_});
+}
+
+void Zero3Optimizer::OnGradient(Tensor& leaf) {
+  auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
+    return e.parameter->tensor.SameTensor(leaf);
+  });
+  if (entry == entries_.end()) return;  // the input of a recomputed block
+  const Category before = aten_.category();
+  aten_.set_category(Category::kCommunication);
+  const int64_t elements = leaf.elements(), size = config_.zero.reduce_bucket_size;
+  if (in_bucket_ + elements > size && in_bucket_ > 0) ReduceBucket();
+  Tensor gradient = leaf.grad();
+  if (bucket_ && elements <= size) {
+    Tape& tape = aten_.tape();
+    Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
+    tape.Run(ops::kCopy, {gradient}, {slot});
+    gradient = std::move(slot);
+  }
+  leaf.set_grad({});
+  in_bucket_ += elements;
+  pieces_.push_back({&*entry, std::move(gradient)});
+  if (elements > size) ReduceBucket();
+  aten_.set_category(before);
+}
+
+// reduce_scatter_coalesced joins the padded gradients once more, on a stream of its own.
+void Zero3Optimizer::ReduceBucket() {
+  Tape& tape = aten_.tape();
+  if (config_.zero.reduce_scatter || !bucket_) {
+    int64_t padded = 0;
+    for (const Piece& piece : pieces_) padded += piece.entry->share * ranks_;
+    OnStream on(tape, kCommStream);
+    Tensor joined = aten_.Scratch(dtype_, {padded});
+    tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
+  } else {
+    Tensor whole = Range(tape, bucket_, 0, in_bucket_);
+    tape.Collective(CollectiveKind::kAllReduce, whole, whole);
+  }
+  for (const Piece& piece : pieces_) KeepOwn(piece);
+  pieces_.clear();
+  in_bucket_ = 0;
+}
+
+void Zero3Optimizer::KeepOwn(const Piece& piece) {
+  Tape& tape = aten_.tape();
+  const Entry& entry = *piece.entry;
+  const int64_t begin = std::min(options_.rank * entry.share, piece.gradient.elements());
+  const int64_t end = std::min(begin + entry.share, piece.gradient.elements());
+  if (begin == end) return;
+  Tensor from = tape.ViewOf(piece.gradient, {end - begin}, {1}, begin);
+  Tensor to = Range(tape, gradients_, entry.begin, entry.begin + end - begin);
+  if (offloads()) {
+    tape.Copy(from, to);
+  } else if (steps_gradients_ == 0) {
+    tape.Run(ops::kCopy, {from}, {to});
+  } else {
+    tape.Run(ops::kAtenAdd, {to, from}, {to});
+  }
+}
+
+void Zero3Optimizer::EndBackward() {
+  const Category before = aten_.category();
+  aten_.set_category(Category::kCommunication);
+  if (in_bucket_ > 0) ReduceBucket();
+  gatherer_.ReleaseAll();
+  aten_.set_category(before);
+  ++steps_gradients_;
+}
+
+// The norm casts one share after the other to fp64.
+void Zero3Optimizer::NormScratch() {
+  std::vector<Tensor> norms;
+  for (const Entry& entry : entries_) {
+    Tensor wide = aten_.Scratch(Dtype::kF64, {entry.share});
+    norms.push_back(aten_.Scratch(Dtype::kF64, {}));
+  }
+  norms.clear();
+}
+
+void Zero3Optimizer::StepSubGroup(SubGroup& group) {
+  Tape& tape = aten_.tape();
+  const int64_t elements = group.end - group.begin;
+  const OptimizerSettings& s = options_.optimizer;
+  const Attrs attrs =
+      Attrs::Of(ops::AdamwAttrs{s.lr, s.beta1, s.beta2, s.eps, group.weight_decay});
+  Tensor own = Range(tape, gradients_, group.begin, group.end);
+  Tensor weights = Range(tape, flat_, group.begin, group.end);
+  if (offloads()) {
+    Tensor staged = tape.Empty(dtype_, {elements}, Category::kStaging, MemorySpace::kPinned);
+    tape.Run(ops::kAdamw, {own, count_},
+             {staged, group.exp_avg, group.exp_avg_sq, group.master}, attrs);
+    tape.Copy(staged, weights);
+    return;
+  }
+  aten_.set_category(Category::kStaging);
+  Tensor joined = aten_.New(dtype_, {elements});
+  tape.Run(ops::kCopy, {own}, {joined});
+  Tensor wide = aten_.New(Dtype::kF32, {elements});
+  tape.Run(ops::kCopy, {joined}, {wide});
+  joined = {};
+  aten_.set_category(Category::kOptimizer);
+  if (!group.exp_avg) {
+    group.exp_avg = aten_.Full(Dtype::kF32, {elements}, 0);
+    group.exp_avg_sq = aten_.Full(Dtype::kF32, {elements}, 0);
+  }
+  aten_.set_category(Category::kStaging);
+  Tensor root;
+  if (config_.optimizer_loop != OptimizerLoop::kFused) {
+    root = aten_.Scratch(Dtype::kF32, {elements});
+  }
+  tape.Run(ops::kAdamw, {wide, count_}, {weights, group.exp_avg, group.exp_avg_sq, group.master},
+           attrs);
+}
+
+void Zero3Optimizer::Step() {
+  aten_.tape().Run(ops::kOptimizerStep, {}, {count_});
+  aten_.set_category(Category::kStaging);
+  if (!offloads()) NormScratch();
+  for (SubGroup& group : sub_groups_) StepSubGroup(group);
+  aten_.set_category(Category::kActivations);
+}
+
+}  // namespace hbmtune::lowering
