@@ -9,6 +9,7 @@
 
 #include "kernels/core/regular_file.h"
 #include "kernels/memory/replay.h"
+#include "kernels/probe/calibrate.h"
 #include "kernels/probe/protocol.h"
 #include "kernels/probe/train.h"
 
@@ -59,9 +60,15 @@ int main(int argc, char** argv) {
                "hbmtune-probe");
   hbmtune::probe::TrainOptions train;
   std::string trace;
+  std::string profile;
+  double budget_seconds = 45;
   auto* file = app.add_option("--train", train.file, "train on the bytes of this text file");
   auto* replay =
       app.add_option("--replay", trace, "replay an allocator trace (JSON) and print statistics");
+  auto* calibrate =
+      app.add_option("--calibrate", profile, "measure this machine and write its profile (TOML)");
+  app.add_option("--budget", budget_seconds, "seconds for the products of a calibration")
+      ->check(CLI::Range(0.0, 3600.0))->capture_default_str();
   app.add_option("--model", train.model, "preset or path of a config.json")->capture_default_str();
   app.add_option("--steps", train.steps, "optimizer steps")
       ->check(CLI::Range(2, 1'000'000))->capture_default_str();
@@ -76,6 +83,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_option("--seed", train.seed, "seed of weights and windows")->capture_default_str();
   file->excludes(replay);
+  calibrate->excludes(file)->excludes(replay);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -83,5 +91,9 @@ int main(int argc, char** argv) {
   }
   if (*file) return hbmtune::probe::Train(train, std::cout);
   if (*replay) return Replay(trace);
+  if (*calibrate) {
+    return hbmtune::probe::Calibrate(profile, static_cast<int>(train.threads), budget_seconds,
+                                     std::cout);
+  }
   return hbmtune::probe::Serve(STDIN_FILENO, STDOUT_FILENO);
 }

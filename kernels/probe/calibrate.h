@@ -1,0 +1,13 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+namespace hbmtune::probe {
+
+// Measures the host and writes its profile to `path`, whole or not at all. Each line on `out` is a
+// share of 1 and what is measured now: "0.43 products of fp32". Returns the exit status: 1 with a
+// sentence on stderr if something cannot be measured or written.
+int Calibrate(const std::string& path, int threads, double budget_seconds, std::ostream& out);
+
+}  // namespace hbmtune::probe
