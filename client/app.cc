@@ -93,6 +93,7 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   AddStudies(app, invocation);
   AddShow(app, invocation);
   AddWatch(app, invocation);
+  AddTop(app, invocation);
   AddCancel(app, invocation);
   AddDevices(app, invocation);
   AddSchema(app, invocation);

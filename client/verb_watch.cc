@@ -6,17 +6,37 @@
 #include "client/interrupt.h"
 #include "client/progress.h"
 #include "client/verbs.h"
+#include "client/watch_device.h"
 
 namespace hbmtune::client {
 namespace {
 
 struct WatchFlags {
   std::string study;
+  WatchDeviceOptions device;
+  bool csv = false;
   ConnectionFlags connection;
   OutputFlag output;
 };
 
+absl::StatusOr<ExitCode> RunWatchDevice(const WatchFlags& flags) {
+  if (flags.csv && flags.output.json()) {
+    return absl::InvalidArgumentError("--csv and --output json: choose one");
+  }
+  auto connection = Connect(flags.connection);
+  if (!connection.ok()) return connection.status();
+  WatchDeviceOptions options = flags.device;
+  if (flags.csv) options.format = SampleFormat::kCsv;
+  if (flags.output.json()) options.format = SampleFormat::kJson;
+  return WatchDevice(**connection, options);
+}
+
 absl::StatusOr<ExitCode> RunWatch(const WatchFlags& flags) {
+  if (flags.study.empty() == flags.device.device.empty()) {
+    return absl::InvalidArgumentError("watch needs the number of a study, or --device");
+  }
+  if (flags.study.empty()) return RunWatchDevice(flags);
+  if (flags.csv) return absl::InvalidArgumentError("--csv is for watch --device");
   auto connection = Connect(flags.connection);
   if (!connection.ok()) return connection.status();
   NoteFirstInterrupt();
@@ -34,10 +54,25 @@ absl::StatusOr<ExitCode> RunWatch(const WatchFlags& flags) {
 }  // namespace
 
 void AddWatch(CLI::App& app, Invocation& invocation) {
-  CLI::App* verb = app.add_subcommand("watch", "follow a study to its end");
-  verb->footer("examples\n  hbmtune watch 7\n\nCtrl-C leaves; the study goes on.");
+  CLI::App* verb = app.add_subcommand("watch", "follow a study to its end, or a device's memory");
+  verb->footer(
+      "examples\n  hbmtune watch 7\n  hbmtune watch --device hip:0 --csv > memory.csv\n\n"
+      "Ctrl-C leaves; the study goes on. With --device and --output json, a line of JSON each "
+      "time.");
   auto flags = std::make_shared<WatchFlags>();
-  AddStudy(*verb, flags->study);
+  verb->add_option("STUDY", flags->study, "number of the study (see hbmtune studies)")
+      ->group("arguments");
+  verb->add_option("--device", flags->device.device, "a device, in place of a study")
+      ->group("device");
+  verb->add_option("--every", flags->device.period_seconds, "seconds between two samples [1]")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->group("device");
+  verb->add_option("--count", flags->device.most_samples,
+                   "samples before it ends; 0: until Ctrl-C [0]")
+      ->check(CLI::NonNegativeNumber)
+      ->group("device");
+  verb->add_flag("--csv", flags->csv, "one line a sample, columns separated by commas")
+      ->group("device");
   flags->output.AddTo(*verb);
   flags->connection.AddTo(*verb);
   verb->callback([flags, &invocation] { invocation.run = [flags] { return RunWatch(*flags); }; });

@@ -26,6 +26,7 @@ void AddRecommend(CLI::App& app, Invocation& invocation);
 void AddSchema(CLI::App& app, Invocation& invocation);
 void AddShow(CLI::App& app, Invocation& invocation);
 void AddStudies(CLI::App& app, Invocation& invocation);
+void AddTop(CLI::App& app, Invocation& invocation);
 void AddTune(CLI::App& app, Invocation& invocation);
 void AddWatch(CLI::App& app, Invocation& invocation);
 
