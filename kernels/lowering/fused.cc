@@ -176,9 +176,11 @@ void EmitStep(Context& context, OptimizerStep& optimizer, const Tensor& loss) {
     Tensor token_ids = tape.Empty(Dtype::kI64, shape, Category::kInputs);
     Tensor labels = tape.Empty(Dtype::kI64, shape, Category::kInputs);
     tape.Feed(token_ids, labels);
+    context.starts = DocumentStarts(context, labels);
     Targets targets = MakeTargets(context, labels);
     labels = {};
     Tensor root = Decoder(context, std::move(token_ids), std::move(targets), loss, i == 0);
+    context.starts = {};
     tape.Phase(PhaseKind::kBackward);
     Tensor seed = tape.Detach(root);
     tape.Backward(std::move(root), std::move(seed));
@@ -196,8 +198,8 @@ struct DryRun {
   GatherOrder gathers;
 };
 
-// The Program with these units' activations offloaded, and weights gathered in this order (stage 3).
-// A dry run is told where the first micro-batch's units end, and the order of its gathers.
+// The Program with these units' activations offloaded, and weights gathered in this order (stage
+// 3). A dry run is told where the first micro-batch's units end, and the order of its gathers.
 Program Build(const Workload& workload, const TrainConfig& config, const FusedOptions& options,
               const std::vector<bool>& away, const GatherOrder& gathers,
               DryRun* dry_run = nullptr) {

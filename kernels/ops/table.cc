@@ -16,6 +16,7 @@
 #include "kernels/ops/attention_tiled/attention_tiled.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "kernels/ops/document_starts/document_starts.h"
 #include "kernels/ops/dropout/dropout.h"
 #include "kernels/ops/embedding/embedding.h"
 #include "kernels/ops/fill/fill.h"
@@ -50,6 +51,7 @@ constexpr std::array kTable = {
     &kCopy,
     &kCrossEntropy,
     &kCrossEntropyMean,
+    &kDocumentStarts,
     &kDropout,
     &kEmbedding,
     &kEmbeddingBackward,

@@ -27,40 +27,68 @@ class Synthetic final : public DataSource {
   int64_t vocab_;
 };
 
+// Lengths between min_tokens and a longest one, with the mean that the spec asks for.
+class Lengths {
+ public:
+  Lengths(const SequenceSpec& sequences, uint64_t seed, int64_t rank)
+      : sequences_(sequences), stream_(Mix(Mix(seed) + static_cast<uint64_t>(rank))) {}
+
+  // min + (longest − min) · u^power, whose mean is min + (longest − min) / (power + 1).
+  int64_t Next(int64_t longest) {
+    const auto least =
+        static_cast<double>(std::clamp<int64_t>(sequences_.min_tokens, 1, longest));
+    const double range = static_cast<double>(longest) - least;
+    const double mean = sequences_.mean_ratio * static_cast<double>(longest) - least;
+    const double uniform = static_cast<double>(Mix(stream_ + next_++) >> 11) * 0x1p-53;
+    if (mean <= 0 || range <= 0) return static_cast<int64_t>(least);
+    const double power = std::max(range / mean - 1, 1e-3);
+    return static_cast<int64_t>(least + range * std::pow(uniform, power));
+  }
+
+ private:
+  SequenceSpec sequences_;
+  uint64_t stream_;
+  uint64_t next_ = 0;
+};
+
 class Padded final : public DataSource {
  public:
   Padded(const SequenceSpec& sequences, uint64_t seed, int64_t rank, int64_t vocab)
-      : sequences_(sequences),
-        tokens_(seed, rank, vocab),
-        stream_(Mix(Mix(seed ^ 0x9add) + static_cast<uint64_t>(rank))) {}
+      : lengths_(sequences, seed ^ 0x9add, rank), tokens_(seed, rank, vocab) {}
 
   void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) override {
     tokens_.Fill(token_ids, labels, rows, tokens);
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = Length(tokens); i < tokens; ++i) {
+      const int64_t length = lengths_.Next(tokens);
+      for (int64_t i = first_ ? tokens : length; i < tokens; ++i) {
         token_ids[row * tokens + i] = 0;
         labels[row * tokens + i] = -100;
       }
+      first_ = false;
     }
   }
 
  private:
-  // min + (longest − min) · u^power, whose mean is min + (longest − min) / (power + 1).
-  int64_t Length(int64_t longest) {
-    if (next_++ == 0) return longest;
-    const auto least = static_cast<double>(std::min(sequences_.min_tokens, longest));
-    const double range = static_cast<double>(longest) - least;
-    const double mean = sequences_.mean_ratio * static_cast<double>(longest) - least;
-    if (mean <= 0 || range <= 0) return static_cast<int64_t>(least);
-    const double power = std::max(range / mean - 1, 1e-3);
-    const double uniform = static_cast<double>(Mix(stream_ + next_) >> 11) * 0x1p-53;
-    return static_cast<int64_t>(least + range * std::pow(uniform, power));
+  Lengths lengths_;
+  Synthetic tokens_;
+  bool first_ = true;
+};
+
+class Packed final : public DataSource {
+ public:
+  Packed(const SequenceSpec& sequences, uint64_t seed, int64_t rank, int64_t vocab)
+      : lengths_(sequences, seed ^ 0x9ac4, rank), tokens_(seed, rank, vocab) {}
+
+  void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) override {
+    tokens_.Fill(token_ids, labels, rows, tokens);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < tokens; i += lengths_.Next(tokens)) labels[row * tokens + i] = -100;
+    }
   }
 
-  SequenceSpec sequences_;
+ private:
+  Lengths lengths_;
   Synthetic tokens_;
-  uint64_t stream_;
-  uint64_t next_ = 0;
 };
 
 class Text final : public DataSource {
@@ -120,6 +148,11 @@ std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t
 std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
                                          int64_t rank, int64_t vocab) {
   return std::make_unique<Padded>(sequences, seed, rank, vocab);
+}
+
+std::unique_ptr<DataSource> PackedTokens(const SequenceSpec& sequences, uint64_t seed,
+                                         int64_t rank, int64_t vocab) {
+  return std::make_unique<Packed>(sequences, seed, rank, vocab);
 }
 
 std::unique_ptr<DataSource> TextBytes(std::string text, uint64_t seed, int64_t rank,

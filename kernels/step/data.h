@@ -25,6 +25,11 @@ std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t
 std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
                                          int64_t rank, int64_t vocab);
 
+// Documents of such lengths one after the other, the last cut where the row ends. The label of a
+// document's first token is ignored, which is what tells documents apart (ops/document_starts).
+std::unique_ptr<DataSource> PackedTokens(const SequenceSpec& sequences, uint64_t seed,
+                                         int64_t rank, int64_t vocab);
+
 // The bytes of a text as tokens, windows at random positions. Throws std::invalid_argument if the
 // text is shorter than one window or the vocabulary smaller than 256.
 std::unique_ptr<DataSource> TextBytes(std::string text, uint64_t seed, int64_t rank,

@@ -79,6 +79,10 @@ class Trial {
       return PaddedTokens(workload.sequences, request_.seed, request_.rank,
                           workload.model.vocab);
     }
+    if (workload.sequences.layout == SequenceLayout::kPacked) {
+      return PackedTokens(workload.sequences, request_.seed, request_.rank,
+                          workload.model.vocab);
+    }
     return SyntheticTokens(request_.seed, request_.rank, workload.model.vocab);
   }
 

@@ -55,11 +55,14 @@ std::vector<HeadGroup> GroupsOf(Context& context, const std::vector<Tensor>& pro
            Heads(context, projections[0], 2 * width, model.heads), 0}};
 }
 
-void Rotate(Context& context, const std::vector<HeadGroup>& groups, bool inverse) {
+void Rotate(Context& context, const std::vector<HeadGroup>& groups, const Tensor& starts,
+            bool inverse) {
   if (!context.cos) return;
   for (const HeadGroup& group : groups) {
     for (const Tensor& x : {group.q, group.k}) {
-      context.tape.Run(ops::kRotary, {x, context.cos, context.sin}, {x},
+      std::vector<Tensor> in{x, context.cos, context.sin};
+      if (starts) in.push_back(starts);
+      context.tape.Run(ops::kRotary, in, std::vector<Tensor>{x},
                        Attrs::Of(ops::RotaryAttrs{inverse}));
     }
   }
@@ -71,10 +74,11 @@ struct GroupSaved {
   Tensor key;
 };
 
-ops::AttentionAttrs KernelAttrs(const Context& context, const HeadGroup& group) {
+ops::AttentionAttrs KernelAttrs(const Context& context, const HeadGroup& group,
+                                const Tensor& starts) {
   const ModelSpec& model = context.model();
   return {1 / std::sqrt(static_cast<double>(model.head_dim)), 1, model.sliding_window,
-          model.attention_dropout, group.first_head};
+          model.attention_dropout, group.first_head, static_cast<bool>(starts)};
 }
 
 bool Tiled(const Context& context) { return context.config.attention == AttentionKind::kTiled; }
@@ -96,28 +100,31 @@ void Forward(Context& context, const HeadGroup& group, const Tensor& o, GroupSav
     saved.key = RandomKey(context);
     in.push_back(saved.key);
   }
+  if (context.starts) in.push_back(context.starts);
   saved.statistics = Statistics(context, group);
   const Tensor out[] = {Heads(context, o, group.first_head * context.model().head_dim,
                               group.q.shape()[2]),
                         saved.statistics};
   context.tape.Run(Tiled(context) ? ops::kAttentionTiled : ops::kAttentionMaterialised, in, out,
-                   Attrs::Of(KernelAttrs(context, group)));
+                   Attrs::Of(KernelAttrs(context, group, context.starts)));
 }
 
 void Backward(Context& context, const HeadGroup& group, const HeadGroup& gradient,
-              const Tensor& dout, const Tensor& o, const GroupSaved& saved) {
+              const Tensor& dout, const Tensor& o, const GroupSaved& saved,
+              const Tensor& starts) {
   const int64_t heads = group.q.shape()[2];
   const int64_t column = group.first_head * context.model().head_dim;
   std::vector<Tensor> in{Heads(context, dout, column, heads), group.q, group.k, group.v};
   if (Tiled(context)) in.push_back(Heads(context, o, column, heads));
   in.push_back(saved.statistics);
   if (saved.key) in.push_back(saved.key);
+  if (starts) in.push_back(starts);
   Tensor workspace = context.tape.Empty(saved.statistics.dtype(), saved.statistics.shape(),
                                         Category::kWorkspace);
   const Tensor out[] = {gradient.q, gradient.k, gradient.v, workspace};
   context.tape.Run(
       Tiled(context) ? ops::kAttentionTiledBackward : ops::kAttentionMaterialisedBackward, in,
-      out, Attrs::Of(KernelAttrs(context, group)));
+      out, Attrs::Of(KernelAttrs(context, group, starts)));
 }
 
 std::vector<Tensor> EmptyLike(Context& context, const std::vector<Tensor>& tensors) {
@@ -144,7 +151,7 @@ Tensor Attention(Context& context, std::vector<Tensor> projections) {
   std::vector<GroupSaved> saved;
   {
     const std::vector<HeadGroup> groups = GroupsOf(context, values);
-    Rotate(context, groups, false);
+    Rotate(context, groups, context.starts, false);
     for (const HeadGroup& group : groups) {
       Forward(context, group, o, saved.emplace_back());
     }
@@ -156,7 +163,8 @@ Tensor Attention(Context& context, std::vector<Tensor> projections) {
   values.clear();
   std::vector<Tensor> outputs{std::move(o)};
   auto backward = [&context, kept = std::move(kept), saved = std::move(saved),
-                   kept_o = std::move(kept_o)](std::vector<Tensor> grads) mutable {
+                   kept_o = std::move(kept_o),
+                   starts = context.starts](std::vector<Tensor> grads) mutable {
     std::vector<Tensor> values;
     for (Saved& value : kept) values.push_back(value.Take(context));
     Tensor o = kept_o.Take(context);
@@ -165,13 +173,13 @@ Tensor Attention(Context& context, std::vector<Tensor> projections) {
     const std::vector<HeadGroup> into = GroupsOf(context, gradients);
     values.clear();
     for (size_t i = 0; i < groups.size(); ++i) {
-      Backward(context, groups[i], into[i], grads[0], o, saved[i]);
+      Backward(context, groups[i], into[i], grads[0], o, saved[i], starts);
       saved[i] = {};
     }
     groups.clear();
     grads.clear();
     o = {};
-    Rotate(context, into, true);
+    Rotate(context, into, starts, true);
     return gradients;
   };
   context.tape.Attach("attention", projections, outputs, std::move(backward));

@@ -1,6 +1,7 @@
 #include "kernels/lowering/fused/checkpoint.h"
 
 #include <memory>
+#include <utility>
 
 #include "kernels/ops/copy/copy.h"
 
@@ -46,8 +47,14 @@ Tensor RunWithoutGraph(Context& context, const Segment& segment, const Tensor& x
   return segment.run(context, x);
 }
 
+// What a recomputation needs beside the segment's input.
+struct Replayed {
+  Tensor random;  // the generator, if the model drops out
+  Tensor starts;  // of documents, in packed rows
+};
+
 // Runs the segment again from x and its backward pass; returns x's gradient, if it needs one.
-Tensor RecomputeBackward(Context& context, const Segment& segment, Tensor x, Tensor random,
+Tensor RecomputeBackward(Context& context, const Segment& segment, Tensor x, Replayed replayed,
                          bool needs_dx, std::vector<Tensor> grads) {
   Tape& tape = context.tape;
   GradMode enabled(tape, true);
@@ -57,7 +64,8 @@ Tensor RecomputeBackward(Context& context, const Segment& segment, Tensor x, Ten
   std::vector<Tensor> roots;
   {
     Scoped skip(context.skip_output, true);
-    Scoped replay(context.random, ReplayRandom(context, std::move(random)));
+    Scoped replay(context.random, ReplayRandom(context, std::move(replayed.random)));
+    Scoped documents(context.starts, std::move(replayed.starts));
     roots.push_back(segment.run(context, leaf));
   }
   tape.Backward(std::move(roots), std::move(grads));
@@ -76,12 +84,13 @@ std::vector<Tensor> NodeInputs(const Tensor& x, const Segment& segment) {
 
 Tensor Checkpoint(Context& context, const Tensor& x, const Segment& segment) {
   Saved saved(context, x);
-  Tensor random = SaveRandom(context);
+  Replayed replayed{SaveRandom(context), context.starts};
   std::vector<Tensor> outputs{RunWithoutGraph(context, segment, context.tape.Detach(x))};
-  auto backward = [&context, segment, saved = std::move(saved), random = std::move(random),
+  auto backward = [&context, segment, saved = std::move(saved),
+                   replayed = std::move(replayed),
                    needs_dx = x.requires_grad()](std::vector<Tensor> grads) mutable {
     return std::vector<Tensor>{RecomputeBackward(context, segment, saved.Take(context),
-                                                 std::move(random), needs_dx,
+                                                 std::move(replayed), needs_dx,
                                                  std::move(grads))};
   };
   context.tape.Attach("checkpoint", NodeInputs(x, segment), outputs, std::move(backward));
@@ -95,6 +104,8 @@ struct Chain {
   std::vector<ChainLink> links;
   std::vector<Tensor> inputs;  // by link; empty where it would have to be made again
   std::vector<Tensor> random;  // by link, if the model drops out
+  Tensor starts;               // of documents, in packed rows
+  size_t first_recomputed = 0;
 
   // The link's input, made again where it is not there. Inputs of later links are dropped: their
   // backward passes are over.
@@ -102,6 +113,7 @@ struct Chain {
     for (size_t i = link + 1; i < inputs.size(); ++i) inputs[i] = random[i] = {};
     size_t begin = link;
     while (!inputs[begin]) --begin;
+    Scoped documents(context.starts, starts);
     for (size_t i = begin; i < link; ++i) {
       Scoped replay(context.random, ReplayRandom(context, random[i]));
       inputs[i + 1] = RunWithoutGraph(context, links[i].segment, inputs[i]);
@@ -118,9 +130,13 @@ Tensor RecomputedLink(Context& context, const std::shared_ptr<Chain>& chain, siz
   auto backward = [&context, chain, i,
                    needs_dx = x.requires_grad()](std::vector<Tensor> grads) {
     Tensor input = chain->Input(context, i);
+    Tensor starts =
+        i == chain->first_recomputed ? std::exchange(chain->starts, {}) : chain->starts;
     return std::vector<Tensor>{RecomputeBackward(context, chain->links[i].segment,
                                                  std::move(input),
-                                                 std::move(chain->random[i]), needs_dx,
+                                                 {std::move(chain->random[i]),
+                                                  std::move(starts)},
+                                                 needs_dx,
                                                  std::move(grads))};
   };
   context.tape.Attach("checkpoint", NodeInputs(x, link.segment), outputs, std::move(backward));
@@ -133,6 +149,8 @@ Tensor CheckpointChain(Context& context, Tensor x, std::vector<ChainLink> links)
   auto chain = std::make_shared<Chain>();
   chain->inputs.resize(links.size());
   chain->links = std::move(links);
+  chain->starts = context.starts;
+  while (!chain->links[chain->first_recomputed].recompute) ++chain->first_recomputed;
   for (size_t i = 0; i < chain->links.size(); ++i) {
     chain->random.push_back(SaveRandom(context));
     if (chain->links[i].recompute) {

@@ -21,6 +21,9 @@ struct Context {
   int64_t batch = 0;    // sequences of the micro-batch
   int64_t tokens = 0;   // of one sequence
   Tensor cos = {}, sin = {};  // rotary tables [tokens, head_dim / 2] fp32
+  // Of the documents in packed rows [batch, tokens] int64, while a forward pass or a recomputation
+  // runs; else empty. Nodes that will want it keep it.
+  Tensor starts = {};
   Tensor random = {};     // generator [2] int64, if the model drops out
   ActivationMover* offload = nullptr;  // null: activations stay
   std::vector<size_t>* unit_ends = nullptr;  // positions in the Program, for the dry run

@@ -52,19 +52,25 @@ Tensor Embed(Context& context, const ModelNames& names, Tensor token_ids) {
   if (positions != nullptr) {
     Tensor view = tape.ViewOf(x, sequence, DenseStrides(sequence));
     Gather(context, *positions);
-    tape.Run(ops::kPositions, {view, positions->weight}, {view});
+    std::vector<Tensor> in{view, positions->weight};
+    if (context.starts) in.push_back(context.starts);
+    tape.Run(ops::kPositions, in, std::vector<Tensor>{view});
+    in.clear();
     Release(context, *positions);
     inputs.push_back(positions->leaf);
     context.parameters.Use(*positions);
   }
   auto backward = [&context, &table, positions, ids, sequence,
-                   token_ids = std::move(token_ids)](std::vector<Tensor> grads) {
+                   starts = positions == nullptr ? Tensor() : context.starts,
+                   token_ids = std::move(token_ids)](std::vector<Tensor> grads) mutable {
     Tensor dx = std::move(grads[0]);
     Tape& tape = context.tape;
     if (positions != nullptr) {
       GradientSlot slot = context.parameters.Gradient(*positions);
-      tape.Run(ops::kPositionsBackward, {tape.ViewOf(dx, sequence, DenseStrides(sequence))},
-               {slot.tensor}, Attrs::Of(ops::PositionsBackwardAttrs{slot.accumulate}));
+      std::vector<Tensor> in{tape.ViewOf(dx, sequence, DenseStrides(sequence))};
+      if (starts) in.push_back(std::move(starts));
+      tape.Run(ops::kPositionsBackward, in, std::vector<Tensor>{slot.tensor},
+               Attrs::Of(ops::PositionsBackwardAttrs{slot.accumulate}));
       context.parameters.Done(*positions);
     }
     GradientSlot slot = context.parameters.Gradient(table);

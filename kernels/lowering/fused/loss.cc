@@ -5,6 +5,7 @@
 #include "kernels/lowering/fused/data_parallel.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "kernels/ops/document_starts/document_starts.h"
 #include "kernels/ops/labels/labels.h"
 #include "kernels/ops/linear/linear.h"
 
@@ -63,6 +64,14 @@ void Chunk(Context& context, HeadWork& work, int64_t begin, int64_t count) {
 }
 
 }  // namespace
+
+Tensor DocumentStarts(Context& context, const Tensor& labels) {
+  if (context.workload.sequences.layout != SequenceLayout::kPacked) return {};
+  Tensor starts = context.tape.Empty(Dtype::kI64, labels.shape(), Category::kInputs);
+  context.tape.Run(ops::kDocumentStarts, {labels}, {starts},
+                   Attrs::Of(ops::DocumentStartsAttrs{}));
+  return starts;
+}
 
 Targets MakeTargets(Context& context, const Tensor& labels) {
   Targets made;

@@ -10,6 +10,8 @@ struct Targets {
   Tensor count;    // [1] fp32: those that are not ignored
 };
 
+// Where the documents of packed rows begin; empty where a row is one sequence.
+Tensor DocumentStarts(Context& context, const Tensor& labels);
 Targets MakeTargets(Context& context, const Tensor& labels);
 
 // loss (=, or += after the first micro-batch) mean cross-entropy of head(x) / accumulation. The

@@ -17,8 +17,8 @@ void CheckScores(const Check& check, const TensorArg& scores, const TensorArg& q
 }
 
 void CheckForward(const OpArgs& args) {
-  const Check check("attention_materialised", args, {"q", "k", "v", "key?"},
-                    {"o", "probabilities"});
+  const Check check("attention_materialised", args,
+                    {"q", "k", "v", FirstOptionalName(args), "starts?"}, {"o", "probabilities"});
   CheckHeads(check, check.in(0), check.in(1), check.in(2));
   CheckAttentionAttrs(check, args, 3);
   check.Floating(check.out(0)).SameShape(check.out(0), check.in(0)).LastStrideOne(check.out(0));
@@ -27,7 +27,7 @@ void CheckForward(const OpArgs& args) {
 
 void CheckBackward(const OpArgs& args) {
   const Check check("attention_materialised_backward", args,
-                    {"do", "q", "k", "v", "probabilities", "key?"},
+                    {"do", "q", "k", "v", "probabilities", FirstOptionalName(args), "starts?"},
                     {"dq", "dk", "dv", "dscores"});
   CheckHeads(check, check.in(1), check.in(2), check.in(3));
   CheckHeadGradients(check, args, 1);
@@ -84,10 +84,10 @@ Matrix Dropped(const Matrix& saved, const std::optional<DropoutMask>& mask, int6
   return {dropped, kDtypeOf<C>, length, 1};
 }
 
-// Row s of the scores becomes probabilities; 0 where masked.
+// Row s of the scores of sequence b becomes probabilities; 0 where masked.
 template <class C>
-void SoftmaxRow(const AttentionShape& shape, int64_t s, C* row) {
-  const KeyRange range = MaskRow(row, shape.Keys(s), 0, shape.length);
+void SoftmaxRow(const AttentionShape& shape, int64_t b, int64_t s, C* row) {
+  const KeyRange range = MaskRow(row, shape.Keys(b, s), 0, shape.length);
   const int64_t n = range.end - range.begin;
   const C scale = static_cast<C>(shape.attrs.scale);
   C* part = row + range.begin;
@@ -106,7 +106,7 @@ void ForwardBlock(const OpArgs& args, const AttentionShape& shape, int64_t head,
                         .k = shape.head_dim});
   const TensorArg& probabilities = args.out[1];
   for (int64_t r = 0; r < rows; ++r) {
-    SoftmaxRow(shape, s + r, scores + r * length);
+    SoftmaxRow(shape, b, s + r, scores + r * length);
     WriteElements(scores + r * length, ElementAt(probabilities, shape.ScoreIndex(b, h, s + r)),
                   probabilities.dtype, length);
   }

@@ -13,7 +13,8 @@ void CheckRowStatistic(const Check& check, const TensorArg& statistic, const Ten
 }
 
 void CheckForward(const OpArgs& args) {
-  const Check check("attention_tiled", args, {"q", "k", "v", "key?"}, {"o", "lse"});
+  const Check check("attention_tiled", args,
+                    {"q", "k", "v", FirstOptionalName(args), "starts?"}, {"o", "lse"});
   CheckHeads(check, check.in(0), check.in(1), check.in(2));
   CheckAttentionAttrs(check, args, 3);
   check.Floating(check.out(0)).SameShape(check.out(0), check.in(0)).LastStrideOne(check.out(0));
@@ -21,8 +22,10 @@ void CheckForward(const OpArgs& args) {
 }
 
 void CheckBackward(const OpArgs& args) {
-  const Check check("attention_tiled_backward", args, {"do", "q", "k", "v", "o", "lse", "key?"},
-                    {"dq", "dk", "dv", "delta"});
+  const Check check(
+      "attention_tiled_backward", args,
+      {"do", "q", "k", "v", "o", "lse", FirstOptionalName(args), "starts?"},
+      {"dq", "dk", "dv", "delta"});
   CheckHeads(check, check.in(1), check.in(2), check.in(3));
   CheckHeadGradients(check, args, 1);
   CheckAttentionAttrs(check, args, 6);

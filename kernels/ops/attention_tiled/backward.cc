@@ -83,7 +83,7 @@ class QueryHeads {
   void Block(int64_t h, int64_t s, int64_t rows) {
     Delta(h, s, rows);
     std::fill_n(dq_, rows * shape_.head_dim, C(0));
-    const KeyRange keys = shape_.Keys(s, s + rows);
+    const KeyRange keys = shape_.Keys(b_, s, s + rows);
     for (int64_t key = FirstKey(keys); key < keys.end; key += kKeyBlock) {
       Tile(h, s, rows, key, std::min(kKeyBlock, keys.end - key));
     }
@@ -134,7 +134,7 @@ class QueryHeads {
     C *p = p_ + r * n, *dp = dp_ + r * n;
     const C lse = *RowStatistic(args_.in[5], h, s);
     const C delta = *RowStatistic(args_.out[3], h, s);
-    const KeyRange range = MaskRow(p, shape_.Keys(s), key, n);
+    const KeyRange range = MaskRow(p, shape_.Keys(b_, s), key, n);
     C* part = p + range.begin;
     const C scale = static_cast<C>(shape_.attrs.scale);
     ExpRow(part, scale, lse, part, range.end - range.begin);

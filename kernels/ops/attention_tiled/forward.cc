@@ -34,7 +34,7 @@ class QueryBlock {
   }
 
   void Run() {
-    const KeyRange keys = shape_.Keys(begin_, begin_ + rows_);
+    const KeyRange keys = shape_.Keys(b_, begin_, begin_ + rows_);
     for (int64_t key = FirstKey(keys); key < keys.end; key += kKeyBlock) {
       Tile(key, std::min(kKeyBlock, keys.end - key));
     }
@@ -60,7 +60,7 @@ class QueryBlock {
   // before.
   void Softmax(int64_t r, int64_t key, int64_t n) {
     C* row = scores_ + r * n;
-    const KeyRange range = MaskRow(row, shape_.Keys(begin_ + r), key, n);
+    const KeyRange range = MaskRow(row, shape_.Keys(b_, begin_ + r), key, n);
     if (range.begin == range.end) return;
     C* part = row + range.begin;
     const int64_t count = range.end - range.begin;

@@ -4,8 +4,9 @@
 
 namespace hbmtune::ops {
 
-// Learned positions (GPT-2): y[b, s] = x[b, s] + weight[s]. Dense; y may be x.
-//   in   x [B, S, H], weight [P, H] with P ≥ S
+// Learned positions (GPT-2): y[b, s] = x[b, s] + weight[s], or with documents
+// weight[s − starts[b, s]]. Dense; y may be x.
+//   in   x [B, S, H], weight [P, H] with P ≥ S, starts [B, S] int64 (optional)
 //   out  y [B, S, H]
 // attrs: none.
 extern const OpKind kPositions;
@@ -14,8 +15,9 @@ struct PositionsBackwardAttrs {
   int64_t accumulate = 0;  // dweight += instead of =
 };
 
-// dweight[s] = Σ over b of dy[b, s]; rows from S on are 0 (or kept when accumulating).
-//   in   dy [B, S, H]
+// dweight[p] = Σ of dy[b, s] over the tokens at position p, b first and s ascending; rows that
+// nobody has are 0 (or kept when accumulating).
+//   in   dy [B, S, H], starts [B, S] int64 (optional)
 //   out  dweight [P, H]
 // attrs: PositionsBackwardAttrs.
 extern const OpKind kPositionsBackward;

@@ -16,9 +16,11 @@ void CheckTable(const OpArgs& args) {
 }
 
 void CheckRotary(const OpArgs& args) {
-  const Check check("rotary", args, {"x", "cos", "sin"}, {"y"});
+  const Check check("rotary", args, {"x", "cos", "sin", "starts?"}, {"y"});
   const TensorArg &x = check.in(0), &cos = check.in(1);
-  check.Rank(x, 4).SameShape(check.out(0), x).AllFloating();
+  check.Rank(x, 4).SameShape(check.out(0), x).Floating(x).Floating(check.out(0));
+  check.Floating(cos).Floating(check.in(2));
+  if (check.has_in(3)) CheckStarts(check, check.in(3), x);
   check.LastStrideOne(x).LastStrideOne(check.out(0));
   check.That(x.shape[3] % 2 == 0, "head_dim of x " + ToString(x.shape) + " is odd");
   check.Rank(cos, 2).Dense(cos).SameShape(check.in(2), cos).Dense(check.in(2));
@@ -70,10 +72,12 @@ void Rotary(const OpArgs& args) {
   const TensorArg &x = args.in[0], &y = args.out[0];
   const C sign = args.attrs.As<RotaryAttrs>().inverse ? C(-1) : C(1);
   const int64_t length = x.shape[1], heads = x.shape[2], width = x.shape[3], half = width / 2;
+  const int64_t* starts = args.in.size() > 3 ? args.in[3].as<int64_t>() : nullptr;
   const RowOperand<C> from(x, 0), cos(args.in[1], 1), sin(args.in[2], 2), to(y, 3);
   ParallelFor(x.shape[0] * length, heads * width, [&](int64_t n) {
     const int64_t b = n / length, s = n % length;
-    Rotation<C> r = {nullptr, cos.Read(s * half, half), sin.Read(s * half, half), sign, half};
+    const int64_t at = (starts == nullptr ? s : s - starts[n]) * half;
+    Rotation<C> r = {nullptr, cos.Read(at, half), sin.Read(at, half), sign, half};
     for (int64_t h = 0; h < heads; ++h) {
       r.x = from.Read(b * x.strides[0] + s * x.strides[1] + h * x.strides[2], width);
       const int64_t offset = b * y.strides[0] + s * y.strides[1] + h * y.strides[2];

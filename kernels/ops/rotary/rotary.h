@@ -22,8 +22,8 @@ struct RotaryAttrs {
 
 // Rotary positions in the layout of Hugging Face (halves, not pairs): with x = (x₁, x₂),
 // y = (x₁·cos − x₂·sin, x₂·cos + x₁·sin). Only the last stride must be 1; y may be x. Position is
-// the index s.
-//   in   x [B, S, H, D], cos [P, D/2], sin [P, D/2] with P ≥ S
+// the index s, or with documents s − starts[s].
+//   in   x [B, S, H, D], cos [P, D/2], sin [P, D/2] with P ≥ S, starts [B, S] int64 (optional)
 //   out  y [B, S, H, D]
 // attrs: RotaryAttrs.
 extern const OpKind kRotary;

@@ -23,15 +23,25 @@ void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index) 
 }
 
 void CheckAttentionAttrs(const Check& check, const OpArgs& args, size_t key_index) {
-  const auto [scale, causal, window, dropout, site] = args.attrs.As<AttentionAttrs>();
+  const auto [scale, causal, window, dropout, site, documents] =
+      args.attrs.As<AttentionAttrs>();
   check.That(scale > 0, "scale " + std::to_string(scale) + " is not positive");
   check.That(window >= 0, "window " + std::to_string(window) + " is negative");
   check.That(dropout >= 0 && dropout < 1,
              "dropout " + std::to_string(dropout) + " is not in [0, 1)");
-  if (dropout == 0) return;
-  check.That(check.has_in(key_index), "dropout needs the key of random_key as the last input");
-  const TensorArg& key = check.in(key_index);
-  check.Dtype(key, Dtype::kI64).Shape(key, {2}, key);
+  if (dropout > 0) {
+    check.That(check.has_in(key_index), "dropout needs the key of random_key as an input");
+    const TensorArg& key = check.in(key_index);
+    check.Dtype(key, Dtype::kI64).Shape(key, {2}, key);
+  }
+  if (documents == 0) return;
+  check.That(causal != 0, "documents need a causal mask");
+  check.That(check.has_in(key_index + (dropout > 0)), "documents need starts as the last input");
+  CheckStarts(check, args.in.back(), check.in(key_index == 3 ? 0 : 1));
+}
+
+std::string_view FirstOptionalName(const OpArgs& args) {
+  return args.attrs.As<AttentionAttrs>().dropout > 0 ? "key?" : "starts?";
 }
 
 Cost AttentionCost(const OpArgs& args, const TensorArg& q, int products) {
@@ -49,8 +59,10 @@ Cost AttentionCost(const OpArgs& args, const TensorArg& q, int products) {
 }
 
 AttentionShape AttentionShape::Of(const OpArgs& args, const TensorArg& q, const TensorArg& k) {
-  return {args.attrs.As<AttentionAttrs>(), q.shape[0], q.shape[1], q.shape[2], k.shape[2],
-          q.shape[3]};
+  const auto attrs = args.attrs.As<AttentionAttrs>();
+  return {attrs,      q.shape[0], q.shape[1],
+          q.shape[2], k.shape[2], q.shape[3],
+          attrs.documents ? args.in.back().as<int64_t>() : nullptr};
 }
 
 std::optional<DropoutMask> AttentionDropout(const OpArgs& args, size_t key_index) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "kernels/ops/support/attention.h"
 #include "kernels/ops/support/check.h"
@@ -16,8 +17,11 @@ namespace hbmtune::ops {
 
 // q, k and v fit each other: [B, S, H, D] and [B, S, Hkv, D] with H a multiple of Hkv.
 void CheckHeads(const Check& check, const TensorArg& q, const TensorArg& k, const TensorArg& v);
-// Throws unless 0 ≤ dropout < 1 with its key, and scale > 0.
+// Throws unless 0 ≤ dropout < 1 with its key, scale > 0, and documents come with their starts.
+// Inputs [key_index, …) are the key, if dropout is on, and the starts, if there are documents.
 void CheckAttentionAttrs(const Check& check, const OpArgs& args, size_t key_index);
+// What the optional input at key_index is, for Check.
+std::string_view FirstOptionalName(const OpArgs& args);
 // dq, dk, dv are like q, k, v.
 void CheckHeadGradients(const Check& check, const OpArgs& args, size_t q_index);
 
@@ -34,18 +38,20 @@ struct KeyRange {
 struct AttentionShape {
   AttentionAttrs attrs;
   int64_t batch = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  const int64_t* starts = nullptr;  // [B, S] with documents
 
   static AttentionShape Of(const OpArgs& args, const TensorArg& q, const TensorArg& k);
 
   int64_t group() const { return heads / kv_heads; }
-  // Keys that query s sees.
-  KeyRange Keys(int64_t s) const {
-    return {attrs.window > 0 ? std::max<int64_t>(0, s - attrs.window + 1) : 0,
+  // Keys that query s of sequence b sees.
+  KeyRange Keys(int64_t b, int64_t s) const {
+    const int64_t start = starts == nullptr ? 0 : starts[b * length + s];
+    return {attrs.window > 0 ? std::max<int64_t>(start, s - attrs.window + 1) : start,
             attrs.causal ? s + 1 : length};
   }
-  // Keys that any of the queries [begin, end) sees.
-  KeyRange Keys(int64_t begin, int64_t end) const {
-    return {Keys(begin).begin, Keys(end - 1).end};
+  // Keys that any of the queries [begin, end) sees; starts ascend.
+  KeyRange Keys(int64_t b, int64_t begin, int64_t end) const {
+    return {Keys(b, begin).begin, Keys(b, end - 1).end};
   }
   // Where the scores (b, h, s, 0 …) are among all scores.
   int64_t ScoreIndex(int64_t b, int64_t h, int64_t s) const {

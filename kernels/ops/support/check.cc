@@ -137,6 +137,10 @@ const Check& Check::That(bool holds, const std::string& otherwise) const {
   throw std::invalid_argument(std::string(op_) + ": " + otherwise);
 }
 
+void CheckStarts(const Check& check, const TensorArg& starts, const TensorArg& x) {
+  check.Dtype(starts, Dtype::kI64).Dense(starts).Shape(starts, {x.shape[0], x.shape[1]}, x);
+}
+
 RowLayout FoldRows(const TensorArg& tensor) {
   RowLayout layout;
   const size_t rank = tensor.shape.rank();

@@ -51,6 +51,9 @@ class Check {
   std::vector<std::string_view> outputs_;
 };
 
+// `starts` (document_starts) has an int64 for each token of `x` [B, S, …].
+void CheckStarts(const Check& check, const TensorArg& starts, const TensorArg& x);
+
 // The rows of a tensor whose last dimension is a row; true if leading dimensions fold.
 struct RowLayout {
   int64_t rows = 0;

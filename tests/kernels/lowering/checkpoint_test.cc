@@ -77,7 +77,7 @@ TEST_P(Checkpointing, AnyWayIsBitwiseNone) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Checkpointing,
                          ::testing::Values("llama", "falcon", "gpt2", "gpt2_dropout",
-                                           "llama_lora"),
+                                           "llama_lora", "llama_packed", "gpt2_dropout_packed"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(CheckpointMemory, KeepsOnlyTheInputsOfTheSegments) {

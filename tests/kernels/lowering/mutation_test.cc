@@ -113,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"llama", {}}, Case{"llama", {.every = 1}},
                       Case{"llama", {.attention = 2, .mlp = 1, .keep_inputs = false}},
                       Case{"falcon", {.every = 2}}, Case{"gpt2_dropout", {.every = 1}},
-                      Case{"llama_lora", {}}),
+                      Case{"llama_lora", {}}, Case{"llama_packed", {.every = 1}},
+                      Case{"gpt2_packed", {.attention = 1, .keep_inputs = false}}),
     [](const auto& info) {
       return std::string(info.param.model) + "_" + std::to_string(info.index);
     });

@@ -38,8 +38,14 @@ ModelSpec Gpt2(double dropout) {
 
 }  // namespace
 
-Workload SmallWorkload(const std::string& name) {
+Workload SmallWorkload(const std::string& full_name) {
+  constexpr std::string_view kPacked = "_packed";
   Workload workload;
+  std::string name = full_name;
+  if (name.ends_with(kPacked)) {
+    name.resize(name.size() - kPacked.size());
+    workload.sequences = {SequenceLayout::kPacked, 1, 0.3};
+  }
   workload.seq_len = 16;
   if (name == "falcon") {
     workload.model = Falcon();
@@ -53,7 +59,7 @@ Workload SmallWorkload(const std::string& name) {
     workload.lora.dropout = 0.1;
     workload.lora.targets = "all-linear";
   }
-  workload.model.name = name;
+  workload.model.name = full_name;
   return workload;
 }
 

@@ -50,7 +50,10 @@ void StepRun::Start(const Recorded& recorded) {
 void StepRun::Start(const Workload& workload, uint64_t seed, int64_t rank) {
   executor_->RunSetup();
   step::InitialiseWeights(*executor_, program_, workload, seed, rank);
-  data_ = step::SyntheticTokens(seed, rank, workload.model.vocab);
+  const int64_t vocab = workload.model.vocab;
+  data_ = workload.sequences.layout == SequenceLayout::kPacked
+              ? step::PackedTokens(workload.sequences, seed, rank, vocab)
+              : step::SyntheticTokens(seed, rank, vocab);
 }
 
 double StepRun::Step() {

@@ -32,10 +32,20 @@ class AttentionKinds : public ::testing::TestWithParam<Mask> {
   HostTensor v_ = HostTensor::Random(Dtype::kF64, k_shape_, 3);
   HostTensor grad_ = HostTensor::Random(Dtype::kF64, q_shape_, 4);
   HostTensor key_ = HostTensor::Ints({2}, {5, 6});
+  HostTensor starts_ = Starts(length_);
+
+  // Documents that end within a tile, with a tile, and beyond the next.
+  static HostTensor Starts(int64_t length) {
+    std::vector<int64_t> starts;
+    for (int64_t s = 0; s < length; ++s) starts.push_back(s < 17 ? 0 : s < 64 ? 17 : 64);
+    for (int64_t s = 299; s < length; ++s) starts[static_cast<size_t>(s)] = 299;
+    return HostTensor::Ints({1, length}, starts);
+  }
   Attrs attrs_ = Attrs::Of(GetParam().attrs);
 
   std::vector<TensorArg> WithKey(std::vector<TensorArg> in) const {
     if (GetParam().attrs.dropout > 0) in.push_back(key_.arg());
+    if (GetParam().attrs.documents != 0) in.push_back(starts_.arg());
     return in;
   }
 
@@ -46,6 +56,7 @@ class AttentionKinds : public ::testing::TestWithParam<Mask> {
     double sum = 0;
     for (int64_t t = 0; t < length_; ++t) {
       if ((attrs.causal && t > s) || (attrs.window > 0 && s - t >= attrs.window)) continue;
+      if (attrs.documents != 0 && starts_.At(t) != starts_.At(s)) continue;
       double score = 0;
       for (int64_t i = 0; i < kWidth; ++i) score += Q(h, s, i) * Kv(k_, h, t, i);
       weights[static_cast<size_t>(t)] = std::exp(attrs.scale * score);
@@ -118,7 +129,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Mask{"one_token", 1, {.scale = 0.5}},
                       Mask{"dropout", 301, {.scale = 0.5, .dropout = 0.3, .site = 1}},
                       Mask{"dropout_in_a_window", 301,
-                           {.scale = 0.5, .window = 77, .dropout = 0.3}}),
+                           {.scale = 0.5, .window = 77, .dropout = 0.3}},
+                      Mask{"documents", 301, {.scale = 0.5, .documents = 1}},
+                      Mask{"documents_dropout", 301,
+                           {.scale = 0.5, .window = 77, .dropout = 0.3, .documents = 1}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/ops/attention_tiled/attention_tiled.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "kernels/ops/document_starts/document_starts.h"
 #include "kernels/ops/dropout/dropout.h"
 #include "kernels/ops/embedding/embedding.h"
 #include "kernels/ops/fill/fill.h"
@@ -60,6 +61,21 @@ CaseTensor Key() { return Fixed(HostTensor::Ints({2}, {1234567, 3})); }
 CaseTensor Step(int64_t step) { return Fixed(HostTensor::Ints({1}, {step})); }
 CaseTensor Control() {
   return Fixed(HostTensor::Of(Dtype::kF32, {kControlSize}, {2.0, 0.5, 0.0}));
+}
+// Documents of 1 to 7 tokens, as document_starts gives them.
+CaseTensor Starts(int64_t batch, int64_t length) {
+  std::vector<int64_t> starts;
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t start = 0, next = 3 + b;
+    for (int64_t s = 0; s < length; ++s) {
+      if (s == next) {
+        start = s;
+        next += 1 + (s * 5 + b) % 7;
+      }
+      starts.push_back(start);
+    }
+  }
+  return Fixed(HostTensor::Ints({batch, length}, starts));
 }
 CaseTensor Ids(Dims shape, int64_t below, int64_t ignored_every = 0) {
   HostTensor ids(Dtype::kI64, shape);
@@ -165,6 +181,15 @@ std::vector<OpCase> TokenCases(int64_t size) {
                    {Data(shape)}, {}, {}, 1, 1});
   cases.push_back({"positions_backward", &kPositionsBackward, {Data(shape)},
                    {Data({length + 3, width})}, Attrs::Of(PositionsBackwardAttrs{1}), {}, 1, 4});
+  cases.push_back({"positions_documents", &kPositions,
+                   {Data(shape), Data({length + 3, width}), Starts(batch, length)},
+                   {Data(shape)}, {}, {}, 1, 1});
+  cases.push_back({"positions_backward_documents", &kPositionsBackward,
+                   {Data(shape), Starts(batch, length)}, {Data({length + 3, width})},
+                   Attrs::Of(PositionsBackwardAttrs{0}), {}, 1,
+                   static_cast<double>(batch * length)});
+  cases.push_back({"document_starts", &kDocumentStarts, {Ids({batch, length}, vocab, 5)},
+                   {Ids({batch, length}, vocab)}, Attrs::Of(DocumentStartsAttrs{}), {}, 0, 0});
   cases.push_back({"labels", &kLabels, {Ids({batch, length}, vocab)},
                    {Ids({batch, length}, vocab), Scalar(0)}, Attrs::Of(LabelsAttrs{}), {}, 0, 0});
   cases.push_back({"cross_entropy", &kCrossEntropy,
@@ -188,6 +213,9 @@ std::vector<OpCase> RotaryCases(int64_t size) {
     cases.push_back({inverse ? "rotary_inverse" : "rotary", &kRotary,
                      {Data(shape), Statistic(table), Statistic(table)}, {Data(shape)},
                      Attrs::Of(RotaryAttrs{inverse}), {}, 1, 4});
+    cases.push_back({inverse ? "rotary_inverse_documents" : "rotary_documents", &kRotary,
+                     {Data(shape), Statistic(table), Statistic(table), Starts(2, 19 * size)},
+                     {Data(shape)}, Attrs::Of(RotaryAttrs{inverse}), {}, 1, 4});
   }
   return cases;
 }
@@ -204,8 +232,14 @@ void AddAttention(std::vector<OpCase>& cases, const std::string& name, int64_t l
                          {}, 2, chain};
   OpCase tiled = {"attention_tiled" + name, &kAttentionTiled, materialised.in,
                   {Data(q), Statistic(rows)}, Attrs::Of(attrs), {}, 2, chain};
-  if (attrs.dropout > 0) materialised.in.push_back(Key());
-  if (attrs.dropout > 0) tiled.in.push_back(Key());
+  std::vector<CaseTensor> optional;
+  if (attrs.dropout > 0) optional.push_back(Key());
+  if (attrs.documents != 0) optional.push_back(Starts(batch, length));
+  const auto append = [&](std::vector<CaseTensor>& inputs) {
+    inputs.insert(inputs.end(), optional.begin(), optional.end());
+  };
+  append(materialised.in);
+  append(tiled.in);
   const auto saved = RunCase(materialised, Dtype::kF64, Dtype::kF64);
   const auto saved_tiled = RunCase(tiled, Dtype::kF64, Dtype::kF64);
   const CaseTensor grad = Data(q);
@@ -214,8 +248,8 @@ void AddAttention(std::vector<OpCase>& cases, const std::string& name, int64_t l
   in.push_back({Role::kData, saved[1]});
   in_tiled.push_back({Role::kData, saved_tiled[0]});
   in_tiled.push_back({Role::kStatistic, saved_tiled[1]});
-  if (attrs.dropout > 0) in.push_back(Key());
-  if (attrs.dropout > 0) in_tiled.push_back(Key());
+  append(in);
+  append(in_tiled);
   cases.push_back(materialised);
   cases.push_back(tiled);
   cases.push_back({"attention_materialised_backward" + name, &kAttentionMaterialisedBackward, in,
@@ -233,6 +267,8 @@ std::vector<OpCase> AttentionCases(int64_t size) {
   AddAttention(cases, "_full", length, 2, {.scale = scale, .causal = 0});
   AddAttention(cases, "_window", length, 1, {.scale = scale, .window = 11});
   AddAttention(cases, "_dropout", length, 2, {.scale = scale, .dropout = 0.2, .site = 1});
+  AddAttention(cases, "_documents", length, 2,
+               {.scale = scale, .window = 5, .dropout = 0.2, .site = 1, .documents = 1});
   return cases;
 }
 

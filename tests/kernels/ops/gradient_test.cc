@@ -107,6 +107,34 @@ TEST(EmbeddingBackward, IsTheSlope) {
   ExpectGradient(loss, positions, dpositions, "positions");
 }
 
+TEST(PositionsBackward, IsTheSlopeWithDocuments) {
+  const auto starts = HostTensor::Ints({2, 4}, {0, 0, 2, 2, 0, 1, 1, 1});
+  auto x = Random({2, 4, 5}, 1), weight = Random({4, 5}, 2), w = Random({2, 4, 5}, 3);
+  auto y = Empty({2, 4, 5}), dweight = Empty({4, 5});
+  const auto loss = [&] {
+    RunOp(kPositions, {x.arg(), weight.arg(), starts.arg()}, {y.arg()});
+    return Dot(y, w);
+  };
+  RunOp(kPositionsBackward, {w.arg(), starts.arg()}, {dweight.arg()},
+        Attrs::Of(PositionsBackwardAttrs{}));
+  ExpectGradient(loss, weight, dweight, "weight");
+}
+
+TEST(RotaryInverse, IsTheSlopeWithDocuments) {
+  const auto starts = HostTensor::Ints({2, 3}, {0, 0, 2, 0, 1, 1});
+  auto x = Random({2, 3, 2, 6}, 1), w = Random({2, 3, 2, 6}, 2), y = Empty({2, 3, 2, 6});
+  auto dx = Empty({2, 3, 2, 6}), cos = Empty({3, 3}), sin = Empty({3, 3});
+  RunOp(kRotaryTable, {}, {cos.arg(), sin.arg()}, Attrs::Of(RotaryTableAttrs{100, 2}));
+  const auto loss = [&] {
+    RunOp(kRotary, {x.arg(), cos.arg(), sin.arg(), starts.arg()}, {y.arg()},
+          Attrs::Of(RotaryAttrs{0}));
+    return Dot(y, w);
+  };
+  RunOp(kRotary, {w.arg(), cos.arg(), sin.arg(), starts.arg()}, {dx.arg()},
+        Attrs::Of(RotaryAttrs{1}));
+  ExpectGradient(loss, x, dx, "x");
+}
+
 TEST(RotaryInverse, IsTheSlope) {
   auto x = Random({2, 3, 2, 6}, 1), w = Random({2, 3, 2, 6}, 2), y = Empty({2, 3, 2, 6});
   auto dx = Empty({2, 3, 2, 6}), cos = Empty({3, 3}), sin = Empty({3, 3});
@@ -189,10 +217,12 @@ class AttentionBackward : public ::testing::TestWithParam<AttentionCase> {
   HostTensor w_ = Random(q_shape_, 4), o_ = Empty(q_shape_);
   HostTensor dq_ = Empty(q_shape_), dk_ = Empty(k_shape_), dv_ = Empty(k_shape_);
   HostTensor key_ = HostTensor::Ints({2}, {7, 11});
+  HostTensor starts_ = HostTensor::Ints({2, kLength}, {0, 0, 0, 3, 3, 3, 6, 0, 1, 1, 1, 1, 5, 5});
   Attrs attrs_ = Attrs::Of(GetParam().attrs);
 
   std::vector<TensorArg> WithKey(std::vector<TensorArg> in) const {
     if (GetParam().attrs.dropout > 0) in.push_back(key_.arg());
+    if (GetParam().attrs.documents != 0) in.push_back(starts_.arg());
     return in;
   }
   void ExpectGradients(const std::function<double()>& loss) {
@@ -235,7 +265,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(AttentionCase{"causal", 4, {.scale = 0.6}},
                       AttentionCase{"full", 2, {.scale = 0.6, .causal = 0}},
                       AttentionCase{"window", 1, {.scale = 0.6, .window = 3}},
-                      AttentionCase{"dropout", 2, {.scale = 0.6, .dropout = 0.3, .site = 2}}),
+                      AttentionCase{"dropout", 2, {.scale = 0.6, .dropout = 0.3, .site = 2}},
+                      AttentionCase{"documents", 2, {.scale = 0.6, .documents = 1}},
+                      AttentionCase{"documents_dropout", 1,
+                                    {.scale = 0.6, .window = 2, .dropout = 0.3, .documents = 1}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

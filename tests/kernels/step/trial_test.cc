@@ -164,6 +164,19 @@ TEST(Trial, PaddedRowsAreCountedOnlyWhereTheyHaveTokens) {
   EXPECT_EQ(step::RunTrial(request).outcome, Outcome::kOk);
 }
 
+TEST(Trial, PackedRowsTakeTheMemoryOfFullRowsAndTheirStarts) {
+  step::TrialRequest request = Request();
+  const Measurement fixed = step::RunTrial(request);
+  request.workload.sequences = {SequenceLayout::kPacked, 2, 0.3};
+  const Measurement packed = step::RunTrial(request);
+  EXPECT_EQ(packed.outcome, Outcome::kOk) << packed.message;
+  EXPECT_TRUE(std::isfinite(packed.last_loss));
+  EXPECT_GT(packed.peak_allocated_bytes, fixed.peak_allocated_bytes);
+  const int64_t starts_bytes =
+      request.config.micro_batch * request.workload.seq_len * int64_t{sizeof(int64_t)};
+  EXPECT_LE(packed.peak_allocated_bytes, fixed.peak_allocated_bytes + starts_bytes + 512);
+}
+
 TEST(Trial, ChunkedLossIsTheUnchunkedLoss) {
   step::TrialRequest request = Request();
   const Measurement whole = step::RunTrial(request);
