@@ -52,6 +52,7 @@ class EventWriter {
 };
 
 void WriteStep(EventWriter& writer, const step::StepReport& report) {
+  if (report.overflow) std::cerr << "hbmtune-probe: skipped: " << report.overflow_in << '\n';
   v1::ProbeEvent event;
   v1::ProbeEvent::Step& step = *event.mutable_step();
   step.set_index(report.index);

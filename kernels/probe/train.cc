@@ -54,10 +54,12 @@ step::TrialRequest MakeRequest(const TrainOptions& options) {
 
 void PrintStep(std::ostream& out, const step::StepReport& report) {
   char line[128];
-  std::snprintf(line, sizeof line, "step %5lld  loss %8.4f  gradient norm %8.4f  %7.1f ms%s",
+  std::snprintf(line, sizeof line, "step %5lld  loss %8.4f  gradient norm %8.4f  %7.1f ms",
                 static_cast<long long>(report.index), report.loss, report.grad_norm,
-                report.seconds * 1e3, report.overflow ? "  (overflow, skipped)" : "");
-  out << line << std::endl;
+                report.seconds * 1e3);
+  out << line;
+  if (report.overflow) out << "  (skipped: " << report.overflow_in << ')';
+  out << std::endl;
 }
 
 }  // namespace

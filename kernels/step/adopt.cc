@@ -72,7 +72,7 @@ void Executor::Convert(const TensorArg& from, const Allocate& allocate, const Vi
   try {
     slot.block = allocator_.Allocate(allocate.bytes, allocate.category, allocate.stream);
   } catch (const OutOfMemory& error) {
-    throw OutOfMemory(error.shortage(), std::string(Name(PhaseKind::kOptimizer)), std::string(kPromotion));
+    throw OutOfMemory(error.shortage(), std::string(Name(phase_)), std::string(kPromotion));
   }
   slot.bytes = allocate.bytes;
   slot.live = true;

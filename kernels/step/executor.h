@@ -73,11 +73,11 @@ class Executor {
   void RunFirstStep();
   void RunSteadyStep();
 
-  // Between two steps: goes on with the steady step of `next`, the same step with other state, which
-  // takes over what lives between steps. A tensor of the same name keeps its numbers, converted if
-  // its dtype is another; NAME.master begins as NAME.part, what the optimizer updates; what `next` does not have is freed.
-  // Throws OutOfMemory in phase optimizer, op promotion, and std::logic_error if the two Programs
-  // differ in more.
+  // Between two steps: goes on with the steady step of `next`, the same step with other state,
+  // which takes over what lives between steps. A tensor of the same name keeps its numbers,
+  // converted if its dtype is another; NAME.master begins as NAME.part, what the optimizer
+  // updates; what `next` does not have is freed. Throws OutOfMemory in phase optimizer, op
+  // promotion, and std::logic_error if the two Programs differ in more.
   void Adopt(const Program& next);
 
   // What the Program last read into the slot; nothing if it never did.

@@ -10,7 +10,7 @@ namespace hbmtune::step {
 
 struct GradientNorm {
   ParameterEntry parameter;
-  double norm = 0;  // over all ranks, unscaled, before clipping; not finite where the gradient is not
+  double norm = 0;  // over all ranks, unscaled, before clipping; not finite if the gradient is not
 };
 
 // Of every trained parameter, in the model's order, as of the last step. Waits for the device.

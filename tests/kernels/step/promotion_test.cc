@@ -119,7 +119,9 @@ TEST(Promotion, OfEverythingIsMasterWeights) {
   masters.Start(workload);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(promoted.Step(), masters.Step());
   const auto bits = promoted.Bits();
-  for (const auto& [name, expected] : masters.Bits()) EXPECT_TRUE(bits.at(name) == expected) << name;
+  for (const auto& [name, expected] : masters.Bits()) {
+    EXPECT_TRUE(bits.at(name) == expected) << name;
+  }
 }
 
 // Where a run was promoted, another one with masters goes on from the same numbers.
