@@ -1,6 +1,11 @@
 #include <benchmark/benchmark.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "kernels/device/modelled/dry_run.h"
 #include "kernels/lowering/hf.h"
@@ -90,6 +95,83 @@ void BM_PredictKnownProgram(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_PredictKnownProgram)->Unit(benchmark::kMillisecond);
+
+// The allocated peak from traces of three and four layers; with their lowering, and without.
+void BM_FoldPeak(benchmark::State& state, const char* model, bool lowers) {
+  Workload few = Job(model), one_more = few;
+  const int64_t more = few.model.layers - 3;
+  few.model.layers = 3;
+  one_more.model.layers = 4;
+  Program program;
+  auto trace = [&](const Workload& workload) {
+    lowering::LowerHf(workload, Config(), {}, program);
+    return device::TraceOf(program);
+  };
+  device::StepTrace shorter = trace(few), longer = trace(one_more);
+  for (auto _ : state) {
+    if (lowers) {
+      shorter = trace(few);
+      longer = trace(one_more);
+    }
+    const auto folded = device::Fold(shorter, longer, more);
+    benchmark::DoNotOptimize(device::PeakOfBlocks(*folded, {}).bytes);
+  }
+}
+BENCHMARK_CAPTURE(BM_FoldPeak, llama2_13b, "llama2-13b", false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_FoldPeak, llama3_70b, "llama3-70b", false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_FoldPeak, lowered_13b, "llama2-13b", true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_FoldPeak, lowered_70b, "llama3-70b", true)->Unit(benchmark::kMillisecond);
+
+// A grid as users sweep it: 10,000 configs of which 2,000 are Programs of their own.
+std::vector<std::pair<Workload, TrainConfig>> Grid() {
+  std::vector<std::pair<Workload, TrainConfig>> grid;
+  Workload workload = Job("llama2-13b");
+  TrainConfig config = Config();
+  for (int64_t seq_len : {512, 1024, 2048, 3072, 4096}) {
+    for (Framework framework : {Framework::kHfSdpa, Framework::kHfEager}) {
+      for (config.micro_batch = 1; config.micro_batch <= 20; ++config.micro_batch) {
+        for (int64_t every : {0, 1}) {
+          for (OptimizerLoop loop : {OptimizerLoop::kFused, OptimizerLoop::kForeach}) {
+            for (Dtype param : {Dtype::kBf16, Dtype::kF32}) {
+              for (int64_t accum : {2, 3, 4, 6, 8, 12}) {
+                workload.seq_len = seq_len;
+                workload.framework = framework;
+                config.checkpoint.every = every;
+                config.optimizer_loop = loop;
+                config.param_dtype = config.optimizer_state_dtype = param;
+                config.grad_accum = accum;
+                grid.push_back({workload, config});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  grid.resize(10000);
+  return grid;
+}
+
+void BM_Sweep(benchmark::State& state) {
+  const auto grid = Grid();
+  const device::DeviceProfile profile = *device::FindProfile("mi210");
+  for (auto _ : state) {
+    std::atomic<size_t> next{0}, fits{0};
+    auto work = [&] {
+      for (size_t i = next++; i < grid.size(); i = next++) {
+        fits += Predict(grid[i].first, grid[i].second, profile, {})->fits;
+      }
+    };
+    std::thread second(work);
+    work();
+    second.join();
+    state.counters["fits"] = static_cast<double>(fits.load());
+  }
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_rss_mib"] = static_cast<double>(usage.ru_maxrss) / 1024;
+}
+BENCHMARK(BM_Sweep)->Unit(benchmark::kSecond)->Iterations(1)->MeasureProcessCPUTime();
 
 }  // namespace
 }  // namespace hbmtune

@@ -101,11 +101,12 @@ void UseSums(const Workload& workload, const TrainConfig& config, const DevicePr
 
 // With the cache released under pressure a config may fit although its reserved peak, left to
 // itself, would not.
-void RetryUnderCeiling(const device::FoldedTrace& trace, const memory::AllocatorConfig& allocator,
-                       int64_t room_bytes, device::DryRunMemory& memory) {
+void RetryUnderCeiling(const std::shared_ptr<const device::FoldedTrace>& trace,
+                       const AllocatorTunables& allocator, int64_t room_bytes,
+                       device::DryRunMemory& memory) {
   if (memory.peak_reserved_bytes <= room_bytes || memory.peak_allocated_bytes > room_bytes) return;
   try {
-    memory = device::DryRunAllocator(trace, allocator, room_bytes);
+    memory = predict::MemoryFor(trace, allocator, room_bytes);
   } catch (const OutOfMemory&) {
   }
 }
@@ -129,9 +130,8 @@ absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
                        TimeParts& time) {
   auto trace = predict::FoldedFor(workload, config, profile);
   if (!trace.ok()) return trace.status();
-  const auto allocator = memory::AllocatorConfig::From(config.allocator);
-  device::DryRunMemory memory = device::DryRunAllocator(**trace, allocator);
-  RetryUnderCeiling(**trace, allocator, room_bytes, memory);
+  device::DryRunMemory memory = predict::MemoryFor(*trace, config.allocator);
+  RetryUnderCeiling(*trace, config.allocator, room_bytes, memory);
   estimate.breakdown = memory.breakdown;
   estimate.peak_allocated_bytes = memory.peak_allocated_bytes;
   estimate.peak_reserved_bytes = memory.peak_reserved_bytes;

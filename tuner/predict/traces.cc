@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "kernels/core/json.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t kMicroSteps = 2;
 // Kept traces take at most so much: a folded one some 100 KiB, one that is not up to 1 MiB.
 constexpr int64_t kKeptBytes = int64_t{24} << 20;
+constexpr size_t kKeptResults = 4096;  // of some 500 bytes
 
 using Trace = std::shared_ptr<const device::FoldedTrace>;
 
@@ -46,6 +48,30 @@ class TraceCache {
   std::unordered_map<std::string, Trace> traces_;
   std::deque<std::string> order_;
   int64_t bytes_ = 0;
+};
+
+// What the allocator made of a trace. A result belongs to the very trace that it was found with.
+class MemoryCache {
+ public:
+  std::optional<device::DryRunMemory> Find(const Trace& trace, const std::string& key) {
+    std::lock_guard lock(mutex_);
+    auto found = results_.find(key);
+    if (found == results_.end() || found->second.trace.lock() != trace) return std::nullopt;
+    return found->second.memory;
+  }
+  void Add(const Trace& trace, const std::string& key, const device::DryRunMemory& memory) {
+    std::lock_guard lock(mutex_);
+    if (results_.size() >= kKeptResults) results_.clear();
+    results_[key] = {trace, memory};
+  }
+
+ private:
+  struct Result {
+    std::weak_ptr<const device::FoldedTrace> trace;
+    device::DryRunMemory memory;
+  };
+  std::mutex mutex_;
+  std::unordered_map<std::string, Result> results_;
 };
 
 TraceCache& Cache() {
@@ -106,6 +132,18 @@ device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& confi
 }
 
 }  // namespace
+
+device::DryRunMemory MemoryFor(const Trace& trace, const AllocatorTunables& allocator,
+                               int64_t capacity_bytes) {
+  static MemoryCache cache;
+  const std::string key = std::to_string(reinterpret_cast<uintptr_t>(trace.get())) +
+                          ToJson(allocator).dump() + std::to_string(capacity_bytes);
+  if (auto known = cache.Find(trace, key)) return *known;
+  const device::DryRunMemory memory = device::DryRunAllocator(
+      *trace, memory::AllocatorConfig::From(allocator), capacity_bytes);
+  cache.Add(trace, key, memory);
+  return memory;
+}
 
 int64_t ExtraMicroSteps(const TrainConfig& config) {
   return std::max<int64_t>(0, config.grad_accum - kMicroSteps);

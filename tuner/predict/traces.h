@@ -6,6 +6,7 @@
 
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
+#include "kernels/device/modelled/dry_run.h"
 #include "kernels/device/modelled/folded_trace.h"
 #include "kernels/device/modelled/step_trace.h"
 #include "kernels/device/profile.h"
@@ -22,6 +23,11 @@ absl::StatusOr<std::shared_ptr<const device::FoldedTrace>> FoldedFor(
 // The same written out, made anew by each call.
 absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(
     const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);
+
+// The trace through the allocator; remembered for the latest few thousand, because configs that
+// differ in micro-steps alone share it. Throws OutOfMemory as DryRunAllocator does. Thread-safe.
+device::DryRunMemory MemoryFor(const std::shared_ptr<const device::FoldedTrace>& trace,
+                               const AllocatorTunables& allocator, int64_t capacity_bytes = 0);
 
 // Micro-steps of the config that its trace does not hold.
 int64_t ExtraMicroSteps(const TrainConfig& config);

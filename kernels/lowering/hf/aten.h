@@ -149,8 +149,11 @@ class Aten {
   std::optional<Dtype> autocast() const { return autocast_; }
 
   // --- checkpointing --------------------------------------------------------------------------
-  // Runs `block` on `input` without keeping what its nodes save; see Recomputation.
-  Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant);
+  // Runs `block` on `input` without keeping what its nodes save; see Recomputation. `second` is
+  // where the block leaves another output, of which nobody wants a gradient, or null: the reentrant
+  // function goes backward from zeros for it.
+  Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
+                    Tensor* second = nullptr);
 
   bool in_backward() const { return in_backward_; }
   // Told of every module, where somebody wants to know (stage 3); may be null.
@@ -162,6 +165,8 @@ class Aten {
   int64_t NextSeed() { return next_seed_++; }
 
  private:
+  Tensor ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
+                             std::function<Tensor(Tensor)> again, Tensor* second);
   struct Node {
     std::string_view name;
     std::vector<SavedTensor> saved;
@@ -188,9 +193,10 @@ class Aten {
   Tensor Pointwise(const OpKind& op, const Tensor& a, const Tensor& b, Dtype dtype,
                    double scalar = 0);
   Tensor CastForProduct(const Tensor& tensor);
+  void DropCasts();
   Tensor CastToFp32(Tensor tensor);
   Tensor SumTo(const Tensor& x, const Dims& shape);
-  void IndexPutScratch();
+  void IndexPutScratch(const Tensor& values);
   void ColumnSumScratch(const Tensor& x, const Dims& shape);
   Tensor ReshapeNoGrad(const Tensor& x, const Dims& shape);
   // A product a·b [+ bias] into `out`, with its BLAS workspace.

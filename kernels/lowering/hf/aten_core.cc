@@ -61,7 +61,11 @@ void Aten::Save(Node& node, const Tensor& tensor) {
     saved.tensor = tape_.Detach(tensor);
     if (recomputing_) {
       recomputing_->tensors_.push_back(saved.tensor);
-      if (++recomputing_->recomputed_ == recomputing_->dropped_) throw StopRecomputation{};
+      if (++recomputing_->recomputed_ == recomputing_->dropped_) {
+        // The traceback keeps the frames until the context has dropped its casts.
+        if (autocast_depth_ == 1) DropCasts();
+        throw StopRecomputation{};
+      }
     }
   }
   node.saved.push_back(std::move(saved));
@@ -185,7 +189,10 @@ void Aten::EnterAutocast(std::optional<Dtype> dtype) {
 
 void Aten::ExitAutocast() {
   autocast_.reset();
-  if (--autocast_depth_ > 0) return;
+  if (--autocast_depth_ == 0) DropCasts();
+}
+
+void Aten::DropCasts() {
   // The recorder sorts these frees by age: PyTorch's cache is a hash map by address.
   for (auto& [storage, cast] : cast_cache_) cast = {};
   cast_cache_.clear();
@@ -213,7 +220,8 @@ Tensor Aten::CastToFp32(Tensor tensor) {
 
 // --- checkpointing --------------------------------------------------------------------------
 
-Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant) {
+Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
+                        Tensor* second) {
   const int64_t seed = next_seed_;
   const std::optional<Dtype> autocast = autocast_;
   // Forward state of the block, to be repeated when it runs again.
@@ -239,27 +247,47 @@ Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool 
     dropping_ = std::move(outer);
     return out;
   }
+  return ReentrantCheckpoint(std::move(input), block, again, second);
+}
+
+// CheckpointFunction: a node of its own, which runs the block again and goes backward through it.
+Tensor Aten::ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
+                                 std::function<Tensor(Tensor)> again, Tensor* second) {
   Node node = Record("CheckpointFunctionBackward", {&input});
   Save(node, input);
   const bool trainable = input.requires_grad();
-  Tensor out;
+  std::array<Tensor, 2> outputs;
   {
     NoGrad guard(tape_);
-    out = block(input);
+    outputs[0] = block(input);
   }
-  Finish(std::move(node), {&input}, out, [this, again, trainable](Backward& b) {
-    Tensor detached = tape_.Detach(b.saved[0]);
-    detached.set_requires_grad(trainable);
-    tape_.set_grad_enabled(true);
-    Tensor out = again(detached);
-    tape_.set_grad_enabled(false);
-    tape_.Backward({out}, {b.grads[0]});
-    out = {};
-    Tensors grads{detached.grad()};
-    detached.set_grad({});
-    return grads;
-  });
-  return out;
+  if (second != nullptr) outputs[1] = *second;
+  const bool two = static_cast<bool>(outputs[1]);
+  const Dims second_shape = two ? outputs[1].shape() : Dims{};
+  const Dtype second_dtype = two ? outputs[1].dtype() : Dtype::kF32;
+  Finish(std::move(node), {&input}, std::span(outputs.data(), two ? 2 : 1),
+         [this, again = std::move(again), trainable, second, two, second_shape,
+          second_dtype](Backward& b) {
+           Tensor zeros;
+           if (two) zeros = Full(second_dtype, second_shape, 0);
+           Tensor detached = tape_.Detach(b.saved[0]);
+           detached.set_requires_grad(trainable);
+           tape_.set_grad_enabled(true);
+           Tensor out = again(detached);
+           Tensor other = two ? std::exchange(*second, {}) : Tensor{};
+           tape_.set_grad_enabled(false);
+           if (two) {
+             tape_.Backward({out, other}, {b.grads[0], zeros});
+           } else {
+             tape_.Backward({out}, {b.grads[0]});
+           }
+           other = {};
+           out = {};
+           Tensors grads{detached.grad()};
+           detached.set_grad({});
+           return grads;
+         });
+  return outputs[0];
 }
 
 }  // namespace hbmtune::lowering

@@ -197,7 +197,7 @@ Tensor Aten::Index(Tensor x, int dim, int64_t position) {
   tape_.Run(ops::kCopy, {tape_.ViewOf(x, shape, x.strides(), offset)}, {out});
   Finish(std::move(node), {&x}, out, [this, from = x.shape(), dim, position](Backward& b) {
     Tensor whole = Full(b.grads[0].dtype(), from, 0);
-    IndexPutScratch();
+    IndexPutScratch(b.grads[0]);
     Tensor part = tape_.ViewOf(whole, b.grads[0].shape(), whole.strides(),
                                position * whole.strides()[dim]);
     tape_.Run(ops::kCopy, {b.grads[0]}, {part});
@@ -209,10 +209,15 @@ Tensor Aten::Index(Tensor x, int dim, int64_t position) {
 }
 
 // _index_put_impl_ with accumulation sorts its (here: one) indices.
-void Aten::IndexPutScratch() {
+void Aten::IndexPutScratch(const Tensor& values) {
   Tensor remainder = Scratch(Dtype::kI64, {1});
   Tensor linear = Scratch(Dtype::kI64, {1});
   remainder = {};
+  Tensor dense;
+  if (!IsContiguous(values)) {
+    dense = New(values.dtype(), values.shape());
+    tape_.Run(ops::kCopy, {values}, {dense});
+  }
   Tensor sorted = Scratch(Dtype::kI64, {1});
   Tensor original = Scratch(Dtype::kI64, {1});
   Tensor range = Scratch(Dtype::kI64, {1});
@@ -220,6 +225,7 @@ void Aten::IndexPutScratch() {
   range = {};
   original = {};
   sorted = {};
+  dense = {};
   linear = {};
 }
 

@@ -77,6 +77,8 @@ class Falcon final : public HfModel {
     return hidden;
   }
 
+  Tensor* SecondOutput() override { return eager() ? &last_scores_ : nullptr; }
+
  private:
   // FalconLinear writes x @ W.T, so that autocast converts the weight at each use.
   LinearModule Linear(const std::string& name, int64_t in, int64_t out) {
@@ -186,8 +188,9 @@ class Falcon final : public HfModel {
     mlp_in = {};
     attended = {};
     fed = {};
-    // A part of the block's outputs, until the next block's; a recomputation drops it.
-    if (!aten_.in_backward()) last_scores_ = std::move(scores);
+    // A part of the block's outputs, until the next block's. A reentrant recomputation goes backward
+    // from it as well, the other kind drops it.
+    if (!aten_.in_backward() || config_.checkpoint.reentrant) last_scores_ = std::move(scores);
     return out;
   }
 

@@ -37,7 +37,8 @@ Tensor HfModel::RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tenso
   if (reentrant && hidden.requires_grad()) held_by_graph_.push_back(inputs);
   const Category before = aten_.category();
   Tensor out = aten_.Checkpoint(
-      hidden, [inputs, layer](Tensor x) { return layer(*inputs, x); }, reentrant);
+      hidden, [inputs, layer](Tensor x) { return layer(*inputs, x); }, reentrant,
+      SecondOutput());
   aten_.set_category(before);
   return out;
 }

@@ -37,6 +37,8 @@ class HfModel {
  protected:
   // The hidden state behind the last norm.
   virtual Tensor Hidden(const Tensor& ids) = 0;
+  // Where a layer leaves a second output, or null.
+  virtual Tensor* SecondOutput() { return nullptr; }
   // The embedding; with LoRA and checkpointing enable_input_require_grads hooks it.
   Tensor Embed(const Tensor& ids, const Tensor& weight);
   // One decoder layer through checkpointing where it is on.
