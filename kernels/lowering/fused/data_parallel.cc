@@ -116,7 +116,7 @@ void DataParallel::ReduceParts(Bucket& bucket) {
     context_.parameters.EndGradient(*member);
     column += partition_.PartElements(member->elements());
   }
-  Tensor row;
+  Tensor& row = bucket.row;
   if (zero.reduce_scatter) {
     row = tape.Empty(dtype, {width}, Category::kCommunication);
   } else {
@@ -153,7 +153,7 @@ void DataParallel::Unpack(Bucket& bucket) {
       tape.Run(ops::kCopy, {reduced}, {member.part_gradient});
     }
   }
-  bucket.buffer = {};
+  bucket.buffer = bucket.row = {};
 }
 
 void DataParallel::CopyParts(const Tensor& whole, const Tensor& matrix, int64_t column,

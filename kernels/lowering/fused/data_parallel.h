@@ -43,6 +43,7 @@ class DataParallel {
     std::vector<Parameter*> members;
     int64_t elements = 0;
     Tensor buffer;                 // what the collective works on
+    Tensor row;                    // this rank's sums, held even where none is its own
     std::vector<Tensor> reduced;   // by member: this rank's part; stage 0: the whole
     EventId done = 0;
     bool on_comm_stream = false;
