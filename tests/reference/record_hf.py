@@ -301,6 +301,7 @@ def committed():
         files.setdefault(f"{spec.arch}.json", []).append(spec)
     files["random.json"] = [hf_spec.draw(seed) for seed in range(1000, 1040)]
     files["fresh_7000.json"] = [hf_spec.draw(seed) for seed in range(7000, 7032)]
+    files["fresh_8000.json"] = [hf_spec.draw(seed) for seed in range(8000, 8028)]
     files["ddp.json"] = hf_spec.distributed()
     files["real_shapes.json"] = hf_spec.real_shapes()
     return files

@@ -17,7 +17,7 @@ namespace {
 // Two micro-steps show everything that memory does: the first gradients, and added ones.
 constexpr int64_t kMicroSteps = 2;
 // Kept traces take at most so much: a folded one some 100 KiB, one that is not up to 1 MiB.
-constexpr int64_t kKeptBytes = int64_t{24} << 20;
+constexpr int64_t kKeptBytes = int64_t{16} << 20;
 constexpr size_t kKeptResults = 4096;  // of some 500 bytes
 
 using Trace = std::shared_ptr<const device::FoldedTrace>;

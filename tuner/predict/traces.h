@@ -15,7 +15,7 @@ namespace hbmtune::predict {
 
 // The framework's Program of a config, ready for dry runs, with alike layers written once where
 // they are alike. Configs that differ only in what a Program does not depend on (allocator
-// settings, micro-steps beyond two) share one; the latest 24 MiB of them are kept.
+// settings, micro-steps beyond two) share one; the latest 16 MiB of them are kept.
 // INVALID_ARGUMENT names what the framework's lowering does not model. Thread-safe.
 absl::StatusOr<std::shared_ptr<const device::FoldedTrace>> FoldedFor(
     const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);

@@ -188,8 +188,8 @@ class Falcon final : public HfModel {
     mlp_in = {};
     attended = {};
     fed = {};
-    // A part of the block's outputs, until the next block's. A reentrant recomputation goes backward
-    // from it as well, the other kind drops it.
+    // A part of the block's outputs, until the next block's. A reentrant recomputation goes
+    // backward from it as well, the other kind drops it.
     if (!aten_.in_backward() || config_.checkpoint.reentrant) last_scores_ = std::move(scores);
     return out;
   }
