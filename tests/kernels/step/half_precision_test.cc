@@ -12,7 +12,8 @@
 //     queries and keys behind most of the step's ninety roundings (σ = 1.7e-2 … 1.9e-2) and
 //     vectors of 8 to 32 numbers (σ = 1.3e-2 … 2.4e-2).
 //   - The recorded adapters are as large as the weights; attention is sharp and amplifies errors:
-//     σ is 2e-2 … 6e-2 there, 9e-2 of GPT-2, and so are the bounds.
+//     σ is 2e-2 … 6e-2 there, 9e-2 of GPT-2, and so are the bounds. With adapters a sixteenth as
+//     large, as they are for most of a training, whole gradients hold 2e-2 too.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,10 +43,12 @@ std::vector<double> Whole(const Gradients& gradients) {
   return whole;
 }
 
-// A recorded model whose weights are rounded to `dtype`.
+// A recorded model whose weights are rounded to `dtype`, the second factor of its adapters
+// multiplied by `adapters` before.
 class RoundedModel {
  public:
-  RoundedModel(const std::string& model, Dtype dtype) : recorded_(model), dtype_(dtype) {
+  RoundedModel(const std::string& model, Dtype dtype, double adapters = 1)
+      : recorded_(model), dtype_(dtype), adapters_(adapters) {
     recorded_.config.loss_scale.initial = kLossScale;
     const Program full = Lower(Dtype::kF64, Dtype::kF64);
     const Program half = Lower(Dtype::kBf16, Dtype::kBf16);  // fp16 has ops more, of its scaling
@@ -75,8 +78,9 @@ class RoundedModel {
     run.Start(recorded_);
     for (const NamedView& named : run.program().parameters) {
       std::vector<double> values = run.Values(named.name);
+      const double factor = named.name.ends_with(".lora_B.weight") ? adapters_ : 1;
       for (double& x : values) {
-        const auto wide = static_cast<float>(x);
+        const auto wide = static_cast<float>(factor * x);
         x = dtype_ == Dtype::kBf16 ? Widen(NarrowToBf16(wide)) : Widen(NarrowToF16(wide));
       }
       run.SetValues(named.name, values);
@@ -110,8 +114,8 @@ class RoundedModel {
   // What ‖g − exact‖ ÷ ‖exact‖ may be.
   double Tolerance(const std::string& name) const {
     const size_t elements = name.empty() ? kLarge : exact_.at(name).size();
-    const bool adapters = recorded_.workload.lora.rank > 0;
-    const double derived = (elements >= kLarge && !adapters ? 1.5 : 2.0) * Sigma(name);
+    const bool sharp = recorded_.workload.lora.rank > 0 && adapters_ == 1;
+    const double derived = (elements >= kLarge && !sharp ? 1.5 : 2.0) * Sigma(name);
     const double wanted = dtype_ == Dtype::kBf16 ? 2e-2 : 2e-2 / 8;
     return derived <= 1.25 * wanted ? std::min(derived, wanted) : derived;
   }
@@ -123,6 +127,7 @@ class RoundedModel {
 
   Recorded recorded_;
   Dtype dtype_;
+  double adapters_;
   Gradients exact_;
   std::map<std::string, double> squares_;  // of errors, summed over the draws
 };
@@ -147,6 +152,19 @@ INSTANTIATE_TEST_SUITE_P(Models, HalfPrecision,
                                            "gpt2", "llama_lora", "mistral_lora", "qwen2_lora",
                                            "falcon_lora", "falcon_new_lora", "gpt2_lora"),
                          [](const auto& info) { return info.param; });
+
+// Adapters are small beside the weights for most of a training: they begin at 0.
+TEST(HalfPrecisionOfSmallAdapters, IsThatOfTheModel) {
+  for (const char* name : {"llama_lora", "mistral_lora", "qwen2_lora", "falcon_lora",
+                           "falcon_new_lora", "gpt2_lora"}) {
+    const RoundedModel model(name, Dtype::kBf16, 1.0 / 16);
+    EXPECT_LE(model.Tolerance(""), 2e-2);
+    for (const Dtype param : {Dtype::kBf16, Dtype::kF32}) {
+      EXPECT_THAT(model.Complaints(model.Train(model.Lower(param, Dtype::kBf16))),
+                  ::testing::IsEmpty());
+    }
+  }
+}
 
 // --- the proof's own proof --------------------------------------------------------------------
 
