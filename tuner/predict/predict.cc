@@ -125,6 +125,24 @@ absl::Status WidenForPromotion(const Workload& workload, TrainConfig config,
   return absl::OkStatus();
 }
 
+// Memory that PyTorch records on other streams (record_stream) comes back when their work is done:
+// at once is the figure, as late as possible the upper bound. What `fused` reuses, it waited for.
+void WidenForOtherStreams(const device::FoldedTrace& trace, const Workload& workload,
+                          const TrainConfig& config, const DeviceProfile& profile,
+                          Estimate& estimate) {
+  const bool records = std::any_of(trace.ops.begin(), trace.ops.end(), [](const auto& op) {
+    return op.kind == device::TraceOp::Kind::kUseOn;
+  });
+  if (!records || profile.is_host() || workload.framework == Framework::kFused) return;
+  const device::DryRunMemory late =
+      device::DryRunAllocator(trace, memory::AllocatorConfig::From(config.allocator), 0,
+                              device::OtherStreams::kDoneLate);
+  const double ratio = static_cast<double>(late.peak_reserved_bytes) /
+                       static_cast<double>(estimate.peak_reserved_bytes);
+  estimate.interval.high_ratio =
+      (1 + estimate.interval.high_ratio) * std::max(ratio, 1.0) - 1;
+}
+
 absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
                        const DeviceProfile& profile, int64_t room_bytes, Estimate& estimate,
                        TimeParts& time) {
@@ -150,6 +168,9 @@ absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
           clock.copy_seconds,
           clock.issue_seconds,
           clock.step_seconds};
+  // A step that takes segments from the driver and gives them back waits for it.
+  time.step += static_cast<double>(memory.steady_driver_calls) * profile.segment_seconds.value;
+  WidenForOtherStreams(**trace, workload, config, profile, estimate);
   if (config.promotion.grad_norm_threshold == 0) return absl::OkStatus();
   return WidenForPromotion(workload, config, profile, estimate);
 }

@@ -80,7 +80,7 @@ TraceCache& Cache() {
 }
 
 void LowerFor(const Workload& workload, const TrainConfig& config,
-              const device::DeviceProfile& profile, Program& program) {
+              const device::DeviceProfile& profile, int64_t rank, Program& program) {
   if (workload.framework == Framework::kFused) {
     lowering::FusedOptions options;
     if (config.promotion.grad_norm_threshold > 0) {  // who is promoted, data decides: at most all
@@ -95,8 +95,7 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
   options.gpu.compute_units = static_cast<int64_t>(profile.compute_units.value);
   options.gpu.workspace_bytes = profile.workspace_bytes();
   options.gpu.capacity_bytes = static_cast<int64_t>(profile.capacity_bytes.value);
-  // Of all ranks the last reduces first, while most activations are alive.
-  options.rank = std::max<int64_t>(1, workload.world_size) - 1;
+  options.rank = rank;
   // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
   // cuBLASLt's anew for each product, as recorded.
   options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;
@@ -104,31 +103,46 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
 }
 
 device::StepTrace TraceWith(Workload workload, const TrainConfig& config,
-                            const device::DeviceProfile& profile, int64_t layers) {
+                            const device::DeviceProfile& profile, int64_t rank,
+                            int64_t layers) {
   // Fresh memory for every Program cost a quarter of the time; that of a large one is not kept.
   thread_local Program program;
   constexpr size_t kLargeViews = 16384;  // 2 MiB of them
   workload.model.layers = layers;
-  LowerFor(workload, config, profile, program);
+  LowerFor(workload, config, profile, rank, program);
   device::StepTrace trace = device::TraceOf(program);
   if (program.views.capacity() > kLargeViews) program = {};
   return trace;
 }
 
 // From a model of three periods and one of four, where that is less work than the whole.
-device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
-                              const device::DeviceProfile& profile) {
+device::FoldedTrace TraceOfRank(const Workload& workload, const TrainConfig& config,
+                                const device::DeviceProfile& profile, int64_t rank) {
   const int64_t layers = workload.model.layers;
   if (const auto period = lowering::LayerPeriod(workload, config)) {
     const int64_t few = 3 * *period + layers % *period;
     if (2 * few + *period < layers) {
-      auto folded = device::Fold(TraceWith(workload, config, profile, few),
-                                 TraceWith(workload, config, profile, few + *period),
+      auto folded = device::Fold(TraceWith(workload, config, profile, rank, few),
+                                 TraceWith(workload, config, profile, rank, few + *period),
                                  (layers - few) / *period);
       if (folded) return std::move(*folded);
     }
   }
-  return device::Folded(TraceWith(workload, config, profile, layers));
+  return device::Folded(TraceWith(workload, config, profile, rank, layers));
+}
+
+// Of all ranks the last reduces first, while most activations are alive; the first keeps the
+// embedding, whose gradient is the last and often the largest. The worse of the two stands for all;
+// stages 0 and 3 and DDP treat ranks alike.
+device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
+                              const device::DeviceProfile& profile) {
+  const int64_t last = std::max<int64_t>(1, workload.world_size) - 1;
+  device::FoldedTrace trace = TraceOfRank(workload, config, profile, last);
+  const int64_t stage = config.zero.stage;
+  if (last == 0 || !UsesDeepspeed(workload.framework) || stage < 1 || stage > 2) return trace;
+  device::FoldedTrace first = TraceOfRank(workload, config, profile, 0);
+  const bool worse = device::PeakOfBlocks(first, {}).bytes > device::PeakOfBlocks(trace, {}).bytes;
+  return worse ? std::move(first) : std::move(trace);
 }
 
 }  // namespace

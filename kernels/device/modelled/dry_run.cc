@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/core/error.h"
 #include "kernels/memory/modelled_source.h"
@@ -30,10 +31,13 @@ void Walk(const FoldedTrace& trace, size_t begin, size_t end, Taker& taker) {
 
 class Replay {
  public:
-  Replay(const FoldedTrace& trace, const memory::AllocatorConfig& config, int64_t capacity_bytes)
+  Replay(const FoldedTrace& trace, const memory::AllocatorConfig& config, int64_t capacity_bytes,
+         OtherStreams others)
       : trace_(trace),
         source_(capacity_bytes > 0 ? capacity_bytes : kEndless),
-        allocator_(config, source_, events_),
+        late_(others == OtherStreams::kDoneLate),
+        allocator_(config, source_, late_ ? static_cast<memory::StreamEvents&>(on_wait_) : at_once_),
+        recorded_on_(trace.event_count),
         blocks_(trace.storage_count) {}
 
   DryRunMemory Run() {
@@ -42,7 +46,9 @@ class Replay {
     int64_t reserved = -1;
     while (memory_.steady_steps < kMostSteadySteps && reserved != allocator_.reserved_bytes()) {
       reserved = allocator_.reserved_bytes();
+      const int64_t calls = DriverCalls();
       Section(trace_.steady_step, trace_.runs.size());
+      memory_.steady_driver_calls = DriverCalls() - calls;
       ++memory_.steady_steps;
     }
     return Figures();
@@ -56,12 +62,33 @@ class Replay {
         if (blocks_[id] != nullptr) allocator_.RecordStream(blocks_[id], op.stream);
         break;
       case TraceOp::Kind::kPhase: phase_ = static_cast<PhaseKind>(op.detail); break;
+      case TraceOp::Kind::kRecord: recorded_on_[id] = op.stream; break;
+      case TraceOp::Kind::kWait:
+        if (op.stream == kComputeStream) joined_[recorded_on_[id]] = true;
+        break;
+      case TraceOp::Kind::kReadScalar: HostJoins(); break;
       default: break;
     }
   }
 
  private:
   void Section(size_t begin, size_t end) { Walk(trace_, begin, end, *this); }
+
+  int64_t DriverCalls() const {
+    const memory::AllocatorStatistics& statistics = allocator_.statistics();
+    return statistics.num_device_alloc + statistics.num_device_free;
+  }
+
+  // A number of the compute stream is there: so is all that this stream had waited for.
+  void HostJoins() {
+    if (!late_) return;
+    on_wait_.Progress(kComputeStream);
+    for (size_t stream = 0; stream < joined_.size(); ++stream) {
+      if (std::exchange(joined_[stream], false)) {
+        on_wait_.Progress(static_cast<memory::StreamId>(stream));
+      }
+    }
+  }
 
   void Allocate(const TraceOp& op, uint32_t id) {
     if (op.pinned) {
@@ -107,8 +134,12 @@ class Replay {
 
   const FoldedTrace& trace_;
   memory::ModelledSource source_;
-  memory::EventsAtOnce events_;
+  memory::EventsAtOnce at_once_;
+  memory::EventsOnWait on_wait_;
+  const bool late_;
   memory::CachingAllocator allocator_;
+  std::vector<StreamId> recorded_on_;  // by event
+  std::array<bool, memory::kMaxStreams> joined_{};  // the compute stream waited for these
   std::vector<memory::Block*> blocks_;
   int64_t pinned_now_ = 0;
   PhaseKind phase_ = PhaseKind::kSetup;
@@ -203,18 +234,49 @@ class Clock {
     host_ += times * seconds;
     for (double& stream : streams_) stream += times * seconds;
     for (double& event : events_) event += times * seconds;
+    for (Busy& busy : busy_) busy.begin += times * seconds, busy.end += times * seconds;
   }
 
   void Join() {
     for (double stream : streams_) host_ = std::max(host_, stream);
   }
 
-  // Work of that length at the end of a stream, issued now.
-  void Issue(StreamId stream, double seconds) {
+  // When work that is issued now can begin on a stream.
+  double Begin(StreamId stream) {
     const double issue = profile_.issue_seconds.value;
     host_ += issue;
     time_.issue_seconds += issue;
-    streams_[stream] = std::max(streams_[stream], host_) + seconds;
+    return std::max(streams_[stream], host_);
+  }
+
+  // A copy or collective of that length at the end of a stream, and what kernels beside it lose.
+  void Transfer(StreamId stream, double seconds, double share) {
+    const double begin = Begin(stream);
+    Busy& busy = busy_[stream];
+    if (begin > busy.end) busy.begin = begin;  // else it goes on
+    busy.end = begin + seconds;
+    busy.share = std::min(share, 0.9);
+    streams_[stream] = busy.end;
+  }
+
+  // Seconds that a kernel which would run in [begin, end) takes longer. Streams of transfers are
+  // few and low.
+  double Lost(StreamId stream, double begin, double end) const {
+    double lost = 0;
+    for (StreamId other = 0; other <= kCommStream; ++other) {
+      const Busy& busy = busy_[other];
+      if (other == stream || busy.end <= begin) continue;
+      const double overlap = std::min(end, busy.end) - std::max(begin, busy.begin);
+      lost += std::max(overlap, 0.0) * busy.share;
+    }
+    return lost;
+  }
+
+  // Of the memory's bandwidth, when `passes` bytes are read or written for each that moves.
+  double MemoryShare(double bytes_per_second, double passes) const {
+    const double bandwidth =
+        profile_.memory_bytes_per_second.value * profile_.memory_efficiency_ratio.value;
+    return bandwidth > 0 ? passes * bytes_per_second / bandwidth : 0;
   }
 
   void Kernel(const TraceOp& op) {
@@ -227,16 +289,17 @@ class Clock {
       time_.work_seconds[op.detail] += seconds;
       return;
     }
-    const double seconds = kernel_seconds_[op.id];
-    time_.work_seconds[op.detail] += seconds;
-    Issue(op.stream, seconds);
+    const double begin = Begin(op.stream);
+    const double alone = begin + kernel_seconds_[op.id];
+    streams_[op.stream] = alone + Lost(op.stream, begin, alone);
+    time_.work_seconds[op.detail] += streams_[op.stream] - begin;
   }
 
   void Copy(const TraceOp& op, double bytes_per_second) {
     const double seconds =
         std::max(profile_.copy_seconds.value, static_cast<double>(op.bytes) / bytes_per_second);
     time_.copy_seconds += seconds;
-    Issue(op.stream, seconds);
+    Transfer(op.stream, seconds, MemoryShare(bytes_per_second, 1));
   }
 
   void Collect(const TraceOp& op) {
@@ -246,7 +309,10 @@ class Clock {
     const double seconds = profile_.collective_seconds.value +
                            moved / profile_.collective_bytes_per_second.value;
     time_.collective_seconds += seconds;
-    Issue(op.stream, seconds);
+    const double units = profile_.compute_units.value;
+    const double channels = units > 0 ? profile_.rccl_channels.value / units : 0;
+    Transfer(op.stream, seconds,
+             std::max(channels, MemoryShare(profile_.collective_bytes_per_second.value, 3)));
   }
 
   const FoldedTrace& trace_;
@@ -255,6 +321,11 @@ class Clock {
   std::vector<double> kernel_seconds_;
   std::vector<double> events_;
   std::array<double, 256> streams_{};
+  struct Busy {  // transfers without a pause, the latest of a stream
+    double begin = 0, end = 0;
+    double share = 0;
+  };
+  std::array<Busy, 256> busy_{};
   double host_ = 0;
   DryRunTime time_;
 };
@@ -262,8 +333,8 @@ class Clock {
 }  // namespace
 
 DryRunMemory DryRunAllocator(const FoldedTrace& trace, const memory::AllocatorConfig& config,
-                             int64_t capacity_bytes) {
-  return Replay(trace, config, capacity_bytes).Run();
+                             int64_t capacity_bytes, OtherStreams others) {
+  return Replay(trace, config, capacity_bytes, others).Run();
 }
 DryRunMemory DryRunAllocator(const StepTrace& trace, const memory::AllocatorConfig& config,
                              int64_t capacity_bytes) {

@@ -152,5 +152,76 @@ TEST(DryRun, CollectivesTakeTheRingsShareOfTheirBytes) {
   EXPECT_EQ(DryRunClock(trace, TestProfile(), 1).collective_seconds, 0);
 }
 
+TEST(DryRun, KernelsYieldToTransfersBesideThem) {
+  auto seconds = [](int64_t copied_bytes) {
+    Program program;
+    {
+      Tape tape(program, kOps);
+      tape.BeginFirstStep();
+      tape.BeginSteadyStep();
+      if (copied_bytes > 0) {
+        OnStream out(tape, kCopyOutStream);
+        Tensor from = tape.Empty(Dtype::kU8, {copied_bytes}, Category::kActivations);
+        Tensor to = tape.Empty(Dtype::kU8, {copied_bytes}, Category::kActivations,
+                               MemorySpace::kPinned);
+        tape.Copy(from, to);
+      }
+      Write(tape, 2'000'000'000);  // two seconds alone
+    }
+    DeviceProfile profile = TestProfile();
+    profile.device_to_host_bytes_per_second.value = 0.25e9;  // a quarter of the memory's
+    return DryRunClock(TraceOf(program), profile, 1).step_seconds;
+  };
+  EXPECT_NEAR(seconds(0), 2.0, 0.01);
+  EXPECT_NEAR(seconds(250'000'000), 2.25, 0.01);   // one second beside a copy costs a quarter
+  EXPECT_NEAR(seconds(1'000'000'000), 4.0, 0.01);  // the copy itself is the longer one
+}
+
+TEST(DryRun, BlocksOfAnotherStreamComeBackAtOnceOrLate) {
+  Program program;
+  {
+    Tape tape(program, kOps);
+    tape.BeginFirstStep();
+    tape.BeginSteadyStep();
+    tape.Phase(PhaseKind::kForward);
+    for (int i = 0; i < 4; ++i) {
+      Tensor a = Write(tape, 30 * kMiB);
+      const EventId written = tape.Record();
+      OnStream other(tape, kCommStream);
+      tape.Wait(written);
+      tape.UseOnCurrentStream(a);
+    }
+    OnStream other(tape, kCommStream);
+    const EventId used = tape.Record();
+    tape.set_stream(kComputeStream);
+    tape.Wait(used);
+    Tensor loss = Write(tape, 512);
+    tape.ReadScalar(loss, ScalarSlot::kLoss);
+  }
+  const FoldedTrace trace = Folded(TraceOf(program));
+  const DryRunMemory soon = DryRunAllocator(trace, {});
+  const DryRunMemory late = DryRunAllocator(trace, {}, 0, OtherStreams::kDoneLate);
+  EXPECT_EQ(soon.peak_allocated_bytes, late.peak_allocated_bytes);
+  EXPECT_EQ(soon.peak_reserved_bytes, 32 * kMiB);      // one block again and again, and the loss
+  EXPECT_EQ(late.peak_reserved_bytes, 4 * 30 * kMiB + 2 * kMiB);  // all four until the read-back
+}
+
+TEST(DryRun, CountsTheDriversCallsOfASteadyStep) {
+  Program program;
+  {
+    Tape tape(program, kOps);
+    tape.BeginFirstStep();
+    tape.BeginSteadyStep();
+    tape.Phase(PhaseKind::kForward);
+    Write(tape, 30 * kMiB);
+    Write(tape, 50 * kMiB);
+  }
+  const FoldedTrace trace = Folded(TraceOf(program));
+  EXPECT_EQ(DryRunAllocator(trace, {}).steady_driver_calls, 0);
+  // Room for one of the two only, and neither is cut to serve the other: each pushes it out.
+  const auto unsplit = memory::AllocatorConfig::Parse("max_split_size_mb:21");
+  EXPECT_EQ(DryRunAllocator(trace, unsplit, 60 * kMiB).steady_driver_calls, 4);
+}
+
 }  // namespace
 }  // namespace hbmtune::device

@@ -126,6 +126,20 @@ TEST(Predict, ShardingOverRanksSavesMemory) {
   }
 }
 
+// Stage 3 records gathered weights on other streams: when they come back is a matter of time.
+TEST(Predict, Stage3GivesABracket) {
+  TrainConfig config = Offloaded();
+  config.offload.optimizer = OptimizerOffload::kNone;
+  config.zero.reduce_bucket_size = 1'000'000;
+  config.zero.stage = 2;
+  const Estimate two = On("mi210", Job(Framework::kHfSdpaDeepspeed, 8), config);
+  config.zero.stage = 3;
+  config.zero.max_reuse_distance = config.zero.prefetch_bucket_size = 0;
+  const Estimate three = On("mi210", Job(Framework::kHfSdpaDeepspeed, 8), config);
+  EXPECT_GT(three.interval.high_ratio, two.interval.high_ratio);
+  EXPECT_EQ(three.interval.low_ratio, two.interval.low_ratio);
+}
+
 TEST(Predict, AccumulationTakesTimeAndNoMoreMemoryThanTwoMicroSteps) {
   Workload job = Job(Framework::kHfSdpa);
   TrainConfig config = PureBf16();
