@@ -19,6 +19,24 @@ struct hbmtune::EnumNames<hbmtune::daemon::ProbingPolicy> {
 
 namespace hbmtune::daemon {
 
+// Where figures of GPUs come from: sysfs alone, or the ROCm SMI library too for what sysfs lacks;
+// kAuto is silent about a library that is not there.
+enum class TelemetrySource : uint8_t { kAuto, kSysfs, kRocmSmi };
+enum class CompatMetrics : uint8_t { kNone, kDme };
+
+}  // namespace hbmtune::daemon
+
+template <>
+struct hbmtune::EnumNames<hbmtune::daemon::TelemetrySource> {
+  static constexpr std::array<std::string_view, 3> kNames = {"auto", "sysfs", "rocm-smi"};
+};
+template <>
+struct hbmtune::EnumNames<hbmtune::daemon::CompatMetrics> {
+  static constexpr std::array<std::string_view, 2> kNames = {"none", "dme"};
+};
+
+namespace hbmtune::daemon {
+
 // How the daemon runs. Each field is a key of the TOML file and a flag (with dashes); a flag goes
 // before the file. Empty paths are filled in by FillDefaults.
 struct Options {
@@ -41,10 +59,18 @@ struct Options {
   ProbingPolicy probing = ProbingPolicy::kAllocation;
   double lease_grace_seconds = 300;
   std::string sysfs_root = "/sys";
+  TelemetrySource telemetry = TelemetrySource::kAuto;
+  CompatMetrics compat_metrics = CompatMetrics::kNone;
   std::string admin_groups;
   std::string tune_groups;
   std::string read_groups;
   Role default_role = Role::kTune;
+  std::string tcp;
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_roots;
+  std::string tls_crl_directory;
+  std::string tls_users;
   int64_t max_studies_per_user = 100;
   double keep_studies_days = 0;
   double keep_memory_days = 30;
@@ -82,6 +108,9 @@ struct Options {
     v(Field{"lease_grace_seconds", "a lease ends so long after its job's time limit"},
       self.lease_grace_seconds);
     v(Field{"sysfs_root", "where the kernel shows the GPUs"}, self.sysfs_root);
+    v(Field{"telemetry", "figures of GPUs: auto, sysfs or rocm-smi"}, self.telemetry);
+    v(Field{"compat_metrics", "none, or dme: also the names of AMD's device-metrics-exporter"},
+      self.compat_metrics);
     v(Field{"admin_groups", "groups whose users may do everything, separated by commas"},
       self.admin_groups);
     v(Field{"tune_groups", "groups whose users may run studies and take leases"},
@@ -89,6 +118,18 @@ struct Options {
     v(Field{"read_groups", "groups whose users may look"}, self.read_groups);
     v(Field{"default_role", "role of everybody else who can open the socket: none, read or tune"},
       self.default_role);
+    v(Field{"tcp", "address to serve with mutual TLS besides, as 0.0.0.0:9465; none without"},
+      self.tcp);
+    v(Field{"tls_certificate", "PEM file: the daemon's certificate and what leads to its root"},
+      self.tls_certificate);
+    v(Field{"tls_key", "PEM file: its key"}, self.tls_key);
+    v(Field{"tls_roots", "PEM file: the roots that clients' certificates lead to"},
+      self.tls_roots);
+    v(Field{"tls_crl_directory", "folder of revocation lists, named by openssl rehash"},
+      self.tls_crl_directory);
+    v(Field{"tls_users", "who is who over TCP: NAME=USER, separated by commas; NAME is a subject "
+                         "alternative name of the certificate, USER one of this node"},
+      self.tls_users);
     v(Field{"max_studies_per_user", "most studies of one user that wait or run"},
       self.max_studies_per_user);
     v(Field{"keep_studies_days", "studies go so long after their end, with their trials; 0: never"},

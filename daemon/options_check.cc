@@ -13,6 +13,7 @@
 
 #include "daemon/http/http_server.h"
 #include "daemon/options.h"
+#include "daemon/services/access.h"
 
 namespace hbmtune::daemon {
 namespace {
@@ -75,6 +76,26 @@ absl::Status CheckHttp(const std::string& address) {
                      : Wrong("http", address, std::string(parsed.status().message()));
 }
 
+absl::Status CheckTcp(const Options& o) {
+  if (o.tcp.empty()) return absl::OkStatus();
+  const size_t colon = o.tcp.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return Wrong("tcp", o.tcp, "is no address with a port, as 0.0.0.0:9465");
+  }
+  for (const auto& [option, path] : {std::pair("tls_certificate", o.tls_certificate),
+                                     std::pair("tls_key", o.tls_key),
+                                     std::pair("tls_roots", o.tls_roots)}) {
+    if (path.empty()) return Wrong("tcp", o.tcp, absl::StrCat("needs ", option, " too"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTlsUsers(const std::string& text) {
+  auto users = ParseTlsUsers(text);
+  return users.ok() ? absl::OkStatus()
+                    : Wrong("tls_users", text, std::string(users.status().message()));
+}
+
 }  // namespace
 
 absl::Status CheckOptions(const Options& o) {
@@ -92,6 +113,9 @@ absl::Status CheckOptions(const Options& o) {
            CheckTime("keep_findings_days", o.keep_findings_days),
            CheckReadyFd(o.ready_fd),
            CheckHttp(o.http),
+           CheckTcp(o),
+           CheckFolder("tls_crl_directory", o.tls_crl_directory),
+           CheckTlsUsers(o.tls_users),
            CheckProgram("probe_path", o.probe_path),
            CheckFolder("profile_dir", o.profile_dir),
            CheckFolder("sysfs_root", o.sysfs_root),
@@ -106,9 +130,11 @@ absl::Status CheckOptions(const Options& o) {
 
 const std::set<std::string>& ReloadableOptions() {
   static const std::set<std::string> kNames = {
-      "log_level",    "max_connections", "max_connections_per_user", "probing",
-      "lease_grace_seconds", "admin_groups", "tune_groups", "read_groups", "default_role",
-      "max_studies_per_user", "keep_studies_days", "keep_memory_days", "keep_findings_days"};
+      "log_level",          "max_connections",  "max_connections_per_user",
+      "probing",            "admin_groups",     "lease_grace_seconds",
+      "tune_groups",        "read_groups",      "default_role",
+      "tls_users",          "keep_memory_days", "max_studies_per_user",
+      "keep_findings_days", "keep_studies_days"};
   return kNames;
 }
 

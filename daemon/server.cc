@@ -13,9 +13,11 @@
 #include <fstream>
 #include <thread>
 
+#include "daemon/http/dme_metrics.h"
 #include "daemon/http/gpu_metrics.h"
 #include "daemon/http/job_metrics.h"
 #include "daemon/services/messages.h"
+#include "daemon/smi/smi_metrics.h"
 #include "daemon/store/open.h"
 #include "daemon/store/retention.h"
 #include "kernels/core/json.h"
@@ -72,7 +74,8 @@ std::vector<DeviceInfo> GpusOf(const Sampler& sampler) {
 }
 
 Access::Rules RulesOf(const Options& options) {
-  return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role};
+  return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role,
+          options.tls_users};
 }
 
 Acceptor::Limits LimitsOf(const Options& options) {
@@ -110,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, Lo
                                                       const Clock& clock, const Log& log) {
   std::unique_ptr<Server> server(new Server(options, std::move(state_lock), clock, log));
   absl::Status status = server->OpenParts();
+  if (status.ok()) status = server->StartTcp();
   if (status.ok()) status = server->StartHttp();
   if (status.ok()) status = server->Listen();
   if (!status.ok()) return status;
@@ -134,16 +138,62 @@ absl::Status Server::OpenParts() {
   studies_ = std::make_unique<StudyManager>(StudyManager::Parts{
       *store_, catalogue_, prober_, *arbiter_, clock_, log_,
       [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); }});
-  tuning_ = std::make_unique<TuningService>(TuningService::Parts{
-      *studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_});
-  devices_ = std::make_unique<DevicesService>(DevicesService::Parts{
-      catalogue_, *studies_, *arbiter_, *lease_waiters_, monitors_, memory_streams_,
-      *memory_store_, access_, log_, *pool_});
+  tuning_ = std::make_unique<TuningService>(TuningParts());
+  devices_ = std::make_unique<DevicesService>(DevicesParts());
   studies_->SetMostOfUser(options_.max_studies_per_user);
   AddGauges();
-  // A private daemon watches no GPU: the node's own does.
-  if (!options_.private_daemon) sampler_.Start();
+  StartTelemetry();
   return studies_->Recover();
+}
+
+TuningService::Parts Server::TuningParts() {
+  return {*studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_};
+}
+
+DevicesService::Parts Server::DevicesParts() {
+  return {catalogue_,      *studies_,      *arbiter_, *lease_waiters_, monitors_, memory_streams_,
+          *memory_store_, access_, log_,     *pool_};
+}
+
+absl::Status Server::StartTcp() {
+  if (options_.tcp.empty()) return absl::OkStatus();
+  const TlsPaths files{options_.tls_certificate, options_.tls_key, options_.tls_roots,
+                       options_.tls_crl_directory};
+  auto server = TcpServer::Start({options_.tcp, files, options_.state_dir}, TuningParts(),
+                                 DevicesParts(), clock_, log_);
+  if (!server.ok()) return server.status();
+  tcp_ = *std::move(server);
+  metrics_.AddGauge("hbmtune_tls_files_refused",
+                    "1 while the newest TLS files are bad and an older set is served",
+                    [this] { return tcp_->files_refused() ? 1.0 : 0.0; });
+  log_.Info("serves TCP", {{"address", options_.tcp}, {"port", tcp_->port()}});
+  return absl::OkStatus();
+}
+
+// A private daemon watches no GPU: the node's own does.
+void Server::StartTelemetry() {
+  if (options_.private_daemon) return;
+  sampler_.Start();
+  if (options_.compat_metrics == CompatMetrics::kDme) {
+    metrics_.AddSource(std::make_shared<DmeMetrics>([this] { return sampler_.Devices(); }));
+  }
+  std::error_code error;
+  const auto helper = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() /
+                      "hbmtune-smi";
+  if (options_.telemetry == TelemetrySource::kSysfs) return;
+  if (options_.telemetry == TelemetrySource::kAuto && !std::filesystem::exists(helper)) return;
+  SmiHelper::Options smi;
+  smi.program = helper.string();
+  smi_ = std::make_unique<SmiFeed>(clock_, smi, [this] { return MayAskSmi(); }, log_);
+  metrics_.AddSource(std::make_shared<SmiMetrics>(*smi_));
+}
+
+bool Server::MayAskSmi() const {
+  const std::vector<DeviceState> gpus = sampler_.Devices();
+  return !gpus.empty() && std::none_of(gpus.begin(), gpus.end(), [this](const auto& gpu) {
+    const DeviceArbiter::DeviceView view = arbiter_->View(gpu.identity.name());
+    return view.probing || view.quiesced;
+  });
 }
 
 void Server::AddGauges() {
@@ -224,6 +274,7 @@ void Server::PruneStore() {
   const bool more = pruned.ok() && pruned->any();
   next_prune_ = clock_.SinceBoot() + (more ? absl::ZeroDuration() : absl::Hours(1));
   if (!more) return;
+  store_->NoteChange();
   log_.Info("what is old is deleted", {{"studies", pruned->studies},
                                        {"minutes", pruned->minutes},
                                        {"findings", pruned->findings}});
@@ -309,6 +360,7 @@ HttpAnswer Server::Readiness() const {
 }
 
 void Server::Tick() {
+  if (tcp_ != nullptr) tcp_->Refresh();
   PruneStore();
   prober_.ReapLost();
   database_->TryToRecover();
@@ -337,6 +389,8 @@ Server::~Server() {
   // Calls that wait for a study end with it; the others are cut off.
   if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
   http_.reset();
+  tcp_.reset();
+  smi_.reset();
   lease_waiters_.reset();
   studies_.reset();
   pool_.reset();

@@ -25,7 +25,9 @@
 #include "daemon/services/devices_service.h"
 #include "daemon/services/lease_waiters.h"
 #include "daemon/services/memory_streams.h"
+#include "daemon/services/tcp_server.h"
 #include "daemon/services/tuning_service.h"
+#include "daemon/smi/smi_feed.h"
 #include "daemon/store/database.h"
 #include "daemon/store/lease_table.h"
 #include "daemon/store/memory_store.h"
@@ -68,6 +70,11 @@ class Server {
   void StoreMinute(const MinuteRow& row);
   void Apply(const Options& options);
   void PruneStore();
+  TuningService::Parts TuningParts();
+  DevicesService::Parts DevicesParts();
+  absl::Status StartTcp();
+  void StartTelemetry();
+  bool MayAskSmi() const;
   absl::Status StartHttp();
   HttpAnswer Readiness() const;
   StatusView Status();
@@ -96,10 +103,12 @@ class Server {
   std::optional<Recommender> recommender_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<StudyManager> studies_;
+  std::unique_ptr<SmiFeed> smi_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<DevicesService> devices_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<TcpServer> tcp_;
   std::unique_ptr<HttpServer> http_;
 };
 

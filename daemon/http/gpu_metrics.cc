@@ -45,8 +45,9 @@ const std::vector<Figure>& Figures() {
   return kFigures;
 }
 
-// Spelt as AMD's device-metrics-exporter does, so that the two can be joined.
-std::vector<prometheus::ClientMetric::Label> LabelsOf(const DeviceState& device) {
+}  // namespace
+
+std::vector<prometheus::ClientMetric::Label> GpuLabels(const DeviceState& device) {
   std::vector<prometheus::ClientMetric::Label> labels = {
       {"pci_bus_id", device.identity.pci_address},
       {"gpu_partition_id", absl::StrCat(device.identity.partition)},
@@ -64,8 +65,6 @@ std::vector<prometheus::ClientMetric::Label> LabelsOf(const DeviceState& device)
   return labels;
 }
 
-}  // namespace
-
 std::vector<prometheus::MetricFamily> GpuMetrics::Collect() const {
   const std::vector<DeviceState> devices = source_();
   std::vector<prometheus::MetricFamily> families;
@@ -79,7 +78,7 @@ std::vector<prometheus::MetricFamily> GpuMetrics::Collect() const {
       auto value = figure.read(device.sample);
       if (!value) continue;
       prometheus::ClientMetric metric;
-      metric.label = LabelsOf(device);
+      metric.label = GpuLabels(device);
       metric.gauge.value = *value;
       family.metric.push_back(std::move(metric));
     }

@@ -10,6 +10,9 @@
 
 namespace hbmtune::daemon {
 
+// Spelt as AMD's device-metrics-exporter does, so that the two can be joined.
+std::vector<prometheus::ClientMetric::Label> GpuLabels(const DeviceState& device);
+
 // The GPUs' figures from their last samples: a scrape reads no file. What could not be read has no
 // series; a GPU that has vanished has none at all.
 class GpuMetrics final : public prometheus::Collectable {

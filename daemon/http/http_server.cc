@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::string_view kSecurityHeaders =
     "X-Content-Type-Options: nosniff\r\n"
-    "Content-Security-Policy: default-src 'self'; style-src 'unsafe-inline' 'self'; "
-    "script-src 'unsafe-inline' 'self'\r\n"
+    "Content-Security-Policy: default-src 'self'; img-src 'self' data:; "
+    "style-src 'unsafe-inline' 'self'; script-src 'unsafe-inline' 'self'\r\n"
     "Cache-Control: no-store\r\n";
 
 std::string_view Reason(int status) {

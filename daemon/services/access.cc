@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <grp.h>
+#include <grpc/grpc_security_constants.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -89,7 +90,9 @@ void Access::SetRules(const Rules& rules) {
   std::set<int64_t> admins = GroupIds(rules.admin_groups);
   std::set<int64_t> tuners = GroupIds(rules.tune_groups);
   std::set<int64_t> readers = GroupIds(rules.read_groups);
+  auto tls_users = ParseTlsUsers(rules.tls_users);
   absl::MutexLock lock(&mutex_);
+  tls_users_ = tls_users.ok() ? *std::move(tls_users) : std::map<std::string, PeerIdentity>();
   admin_gids_ = std::move(admins);
   tune_gids_ = std::move(tuners);
   read_gids_ = std::move(readers);
@@ -113,10 +116,43 @@ Role Access::RoleOf(const PeerIdentity& identity) const {
   return entry->second;
 }
 
+absl::StatusOr<PeerIdentity> Access::Identify(const grpc::CallbackServerContext& context) const {
+  if (auto identity = peers_.Find(context.peer())) return *identity;
+  const auto certificate = context.auth_context();
+  if (certificate == nullptr || !certificate->IsPeerAuthenticated()) {
+    return absl::UnauthenticatedError("the connection does not say who calls");
+  }
+  std::string names;
+  absl::MutexLock lock(&mutex_);
+  for (grpc::string_ref value : certificate->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+    const std::string name(value.data(), value.size());
+    if (auto user = tls_users_.find(name); user != tls_users_.end()) return user->second;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+  }
+  return absl::UnauthenticatedError(
+      absl::StrCat("the certificate's names (", names, ") are nobody's here: see tls_users"));
+}
+
+absl::StatusOr<std::map<std::string, PeerIdentity>> ParseTlsUsers(const std::string& text) {
+  std::map<std::string, PeerIdentity> users;
+  std::istringstream list(text);
+  for (std::string pair; std::getline(list, pair, ',');) {
+    const size_t sign = pair.rfind('=');
+    if (sign == std::string::npos || sign == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("'", pair, "' is not NAME=USER"));
+    }
+    const std::string user = pair.substr(sign + 1);
+    const passwd* found = getpwnam(user.c_str());
+    if (found == nullptr) return absl::InvalidArgumentError("there is no user '" + user + "'");
+    users[pair.substr(0, sign)] = {found->pw_uid, found->pw_gid, 0};
+  }
+  return users;
+}
+
 absl::StatusOr<Caller> Access::Check(const grpc::CallbackServerContext& context,
                                      std::string_view full_method) const {
-  auto identity = peers_.Find(context.peer());
-  if (!identity) return absl::UnauthenticatedError("the connection does not say who calls");
+  auto identity = Identify(context);
+  if (!identity.ok()) return identity.status();
   const Caller caller{*identity, RoleOf(*identity)};
   const Role needed = RoleFor(full_method);
   if (needed != Role::kNone && caller.role >= needed) return caller;

@@ -42,6 +42,10 @@ struct Caller {
   }
 };
 
+// "NAME=USER,…": a certificate's subject alternative name to a user of this node.
+// INVALID_ARGUMENT names what is no such pair, or the user that does not exist.
+absl::StatusOr<std::map<std::string, PeerIdentity>> ParseTlsUsers(const std::string& text);
+
 // Roles of users: root and the daemon's own user are admins, the others by their groups (names,
 // comma-separated), else the default. Any thread.
 class Access {
@@ -51,19 +55,23 @@ class Access {
     std::string tune_groups;
     std::string read_groups;
     Role default_role = Role::kTune;
+    std::string tls_users;  // ParseTlsUsers
   };
   Access(const Peers& peers, const Rules& rules);
 
   // From now on; users' groups are asked for anew.
   void SetRules(const Rules& rules) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // UNAUTHENTICATED if the connection is gone, PERMISSION_DENIED (ROLE_MISSING) if the role of the
-  // caller is too weak for the method.
+  // Who calls: by the socket's credentials, over TCP by the certificate. UNAUTHENTICATED if the
+  // connection is gone or its certificate names nobody, PERMISSION_DENIED (ROLE_MISSING) if the
+  // role of the caller is too weak for the method.
   absl::StatusOr<Caller> Check(const grpc::CallbackServerContext& context,
                                std::string_view full_method) const ABSL_LOCKS_EXCLUDED(mutex_);
   Role RoleOf(const PeerIdentity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  absl::StatusOr<PeerIdentity> Identify(const grpc::CallbackServerContext& context) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   Role Work(const PeerIdentity& identity) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Peers& peers_;
@@ -72,6 +80,7 @@ class Access {
   std::set<int64_t> tune_gids_ ABSL_GUARDED_BY(mutex_);
   std::set<int64_t> read_gids_ ABSL_GUARDED_BY(mutex_);
   Role default_role_ ABSL_GUARDED_BY(mutex_) = Role::kNone;
+  std::map<std::string, PeerIdentity> tls_users_ ABSL_GUARDED_BY(mutex_);
   // Groups of a user are asked of the system once: a change holds after SetRules.
   mutable std::map<int64_t, Role> known_ ABSL_GUARDED_BY(mutex_);
 };

@@ -126,8 +126,21 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* context,
                                                    const v1::RecommendRequest* request,
                                                    v1::Recommendation* response) {
+  const std::string question = request->SerializeAsString();
+  const int64_t version = parts_.store.version();
+  const absl::Duration now = parts_.clock.SinceBoot();
+  if (auto kept = kept_.Find(question, version, now)) {
+    return answer_.Now(context, "Recommend", [&](const Caller&) {
+      *response = *kept;
+      return absl::OkStatus();
+    });
+  }
   return answer_.Later(context, "Recommend", [=, this](const Caller&) {
-    return DoRecommend(*request, *response);
+    absl::Status status = DoRecommend(*request, *response);
+    if (status.ok()) {
+      kept_.Keep(question, version, now, std::make_shared<const v1::Recommendation>(*response));
+    }
+    return status;
   });
 }
 

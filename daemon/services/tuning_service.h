@@ -7,6 +7,7 @@
 #include "daemon/devices/catalogue.h"
 #include "daemon/services/access.h"
 #include "daemon/services/answer.h"
+#include "daemon/services/kept_answers.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/manager.h"
 #include "daemon/studies/recommender.h"
@@ -85,6 +86,7 @@ class TuningService final : public v1::Tuning::CallbackService {
                           v1::Trial& response);
 
   const Parts parts_;
+  KeptAnswers kept_;
   const Answerer answer_;
 };
 

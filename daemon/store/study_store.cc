@@ -19,8 +19,13 @@ absl::Status NoTrial(int64_t study_id, int64_t number) {
 
 }  // namespace
 
+absl::Status StudyStore::Changed(absl::Status status) {
+  if (status.ok()) NoteChange();
+  return status;
+}
+
 absl::Status StudyStore::CreateStudy(StudyRecord& record) {
-  return database_.Transact([&] {
+  return Changed(database_.Transact([&] {
     absl::Status status = Insert(database_, "studies", StudyColumns(record));
     if (!status.ok()) return status;
     record.id = database_.LastInsertId();
@@ -30,7 +35,7 @@ absl::Status StudyStore::CreateStudy(StudyRecord& record) {
       if (!status.ok()) return status;
     }
     return status;
-  });
+  }));
 }
 
 absl::Status StudyStore::ReadPins(StudyRecord& record) {
@@ -108,7 +113,8 @@ absl::StatusOr<std::vector<int64_t>> StudyStore::StudiesOf(const Workload& workl
 }
 
 absl::Status StudyStore::UpdateStudy(const StudyRecord& record) {
-  return Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id});
+  return Changed(
+      Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id}));
 }
 
 absl::Status StudyStore::InsertTrial(const TrialRecord& trial) {
@@ -134,7 +140,7 @@ absl::Status StudyStore::SetProber(const TrialRecord& trial, int64_t pid,
 }
 
 absl::Status StudyStore::FinishTrial(const TrialRecord& trial, const StudyRecord& study) {
-  return database_.Transact([&]() -> absl::Status {
+  return Changed(database_.Transact([&]() -> absl::Status {
     auto known = database_.Query("SELECT 1 FROM trials WHERE study_id=? AND number=?", Key(trial));
     if (!known.ok()) return known.status();
     absl::Status status;
@@ -152,7 +158,7 @@ absl::Status StudyStore::FinishTrial(const TrialRecord& trial, const StudyRecord
     if (status.ok()) status = UpdateStudy(study);
     Failpoint("trial-written");
     return status;
-  });
+  }));
 }
 
 absl::Status StudyStore::InsertBreakdown(const TrialRecord& trial, std::string_view source,

@@ -3,6 +3,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -59,6 +60,10 @@ class StudyStore {
                                                       int64_t limit);
 
   std::string degraded() const { return database_.degraded(); }
+  // Another number whenever a study or a trial has changed: what was read before is old then.
+  int64_t version() const { return version_; }
+  // What changed did so behind our back (retention).
+  void NoteChange() { ++version_; }
 
  private:
   absl::Status InsertTrial(const TrialRecord& trial);
@@ -67,7 +72,11 @@ class StudyStore {
   absl::Status ReadBreakdowns(std::vector<TrialRecord>& trials);
   absl::Status ReadPins(StudyRecord& record);
 
+  // `status`, noting the change if it is OK.
+  absl::Status Changed(absl::Status status);
+
   Database& database_;
+  std::atomic<int64_t> version_ = 0;
 };
 
 }  // namespace hbmtune::daemon

@@ -23,6 +23,7 @@ void SleepUnlessStopped(const Cancellation& cancellation, absl::Duration time) {
 }  // namespace
 
 void StopRequest::Set(StopReason reason, const std::string& message) {
+  if (reason == StopReason::kDrain) draining_ = true;
   absl::MutexLock lock(&mutex_);
   if (reason_ != StopReason::kNone) return;
   message_ = message;
@@ -221,8 +222,10 @@ std::string StudyRunner::EndMessage(const std::string& why) const {
 
 void StudyRunner::End(StudyState state, const std::string& message) {
   absl::Status status = session_.SetState(state, message);
-  if (!status.ok() && state != StudyState::kCancelled) {
-    status = Persist([&] { return session_.SetState(state, message); });
+  // Also of a cancelled study: left RUNNING, it would go on after the next start.
+  while (absl::IsResourceExhausted(status) && !stop_.draining()) {
+    absl::SleepFor(kRetryEvery);
+    status = session_.SetState(state, message);
   }
   parts_.log.Info("study ends", {{"study", session_.id()},
                            {"state", Name(state)},

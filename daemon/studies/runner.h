@@ -32,6 +32,8 @@ class StopRequest {
   // Stops the running trial only: its device is needed. The study goes on when it may.
   void InterruptTrial() ABSL_LOCKS_EXCLUDED(mutex_);
   StopReason reason() const { return reason_; }
+  // The daemon leaves, whatever the reason that stands.
+  bool draining() const { return draining_; }
   std::string message() const ABSL_LOCKS_EXCLUDED(mutex_);
   const Cancellation& cancellation() const { return cancellation_; }
   // For the trial that starts now: cancelled with the study, or by InterruptTrial.
@@ -39,6 +41,7 @@ class StopRequest {
 
  private:
   std::atomic<StopReason> reason_ = StopReason::kNone;
+  std::atomic<bool> draining_ = false;
   Cancellation cancellation_;
   mutable absl::Mutex mutex_;
   std::string message_ ABSL_GUARDED_BY(mutex_);

@@ -171,8 +171,11 @@ absl::Status StudySession::Store(const TrialRecord& trial) {
   Count(trial, counted.progress);
   counted.trying.clear();
   if (absl::Status status = world_.store.FinishTrial(trial, counted); !status.ok()) return status;
-  absl::MutexLock lock(&mutex_);
-  record_ = std::move(counted);
+  {
+    absl::MutexLock lock(&mutex_);
+    record_ = std::move(counted);
+  }
+  world_.store.NoteChange();  // once more: Snapshot has changed too
   return absl::OkStatus();
 }
 
@@ -231,6 +234,7 @@ absl::Status StudySession::SetState(StudyState state, const std::string& message
     absl::MutexLock lock(&mutex_);
     record_ = next;
   }
+  world_.store.NoteChange();
   if (next.ended()) {
     world_.hub.End(next);
   } else {

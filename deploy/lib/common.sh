@@ -10,12 +10,13 @@ build_packages=(
   g++ cmake ninja-build pkg-config
   protobuf-compiler libprotobuf-dev protobuf-compiler-grpc libgrpc++-dev libgrpc-dev
   libabsl-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libspdlog-dev
-  libsqlite3-dev prometheus-cpp-dev libcivetweb-dev
+  libsqlite3-dev libssl-dev prometheus-cpp-dev libcivetweb-dev
   libdnnl-dev libeigen3-dev libgloo-dev
 )
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev ccache git sqlite3
-  python3 python3-grpcio python3-protobuf python3-jsonschema prometheus systemd librocm-smi64-1
+  openssl python3 python3-grpcio python3-protobuf python3-jsonschema prometheus systemd
+  librocm-smi64-1
 )
 
 fail() {

@@ -285,6 +285,28 @@ class Disk(support.Case):
         connection.close()
         return answer.status, body
 
+    def test_a_study_that_is_cancelled_meanwhile_stays_so(self):
+        self.start_daemon()
+        with api.Client(self.socket) as client:
+            request = tuning.CreateStudyRequest(device="host", budget_seconds=60,
+                                                client_probes=True)
+            request.model.preset = "gpt2"
+            request.workload.seq_len = 128
+            study = client.tuning.CreateStudy(request, timeout=TIMEOUT)
+            support.wait_until(lambda: client.tuning.GetStudy(
+                tuning.GetStudyRequest(name=study.name),
+                timeout=TIMEOUT).state == tuning.STUDY_STATE_RUNNING, 60, "it runs")
+            self.limit_files(4096)
+            cancelled = client.tuning.CancelStudy.future(
+                tuning.CancelStudyRequest(name=study.name), timeout=TIMEOUT)
+            time.sleep(2)
+            self.assertFalse(cancelled.done())
+            self.limit_files(resource.RLIM_INFINITY)
+            self.assertEqual(cancelled.result().state, tuning.STUDY_STATE_CANCELLED)
+        self.kill_daemon()
+        self.start_daemon()
+        self.assertEqual(self.client_json("show", 1)["study"]["state"], "cancelled")
+
     def test_leases_go_on_without_being_durable_and_are_stored_later(self):
         self.start_daemon("--http", "127.0.0.1:0")
         with api.Client(self.socket) as client:

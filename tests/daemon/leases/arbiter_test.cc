@@ -32,6 +32,7 @@ class FakeStore final : public LeaseStore {
     return absl::OkStatus();
   }
   absl::Status Remove(const std::string& job_id) override {
+    if (full) return absl::ResourceExhaustedError("disk is full");
     leases.erase(job_id);
     return absl::OkStatus();
   }
@@ -169,7 +170,24 @@ TEST_F(Arbiter, SaysWhenALeaseCouldNotBeStored) {
   auto answer = arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1));
   ASSERT_TRUE(answer.ok());
   EXPECT_FALSE(answer->durable);
+  EXPECT_FALSE(arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1))->durable);
   EXPECT_EQ(arbiter->View(kGpu0).leased_by, "1");
+  store_.full = false;
+  EXPECT_THAT(arbiter->Expire(), IsEmpty());
+  EXPECT_TRUE(store_.leases.contains("1"));
+  EXPECT_TRUE(arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1))->durable);
+}
+
+TEST_F(Arbiter, StoresTheEndOfALeaseWhenItCan) {
+  auto arbiter = Make();
+  ASSERT_TRUE(arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1)).ok());
+  store_.full = true;
+  arbiter->Release("1");
+  EXPECT_EQ(arbiter->View(kGpu0).leased_by, "");
+  EXPECT_TRUE(store_.leases.contains("1"));
+  store_.full = false;
+  arbiter->Expire();
+  EXPECT_TRUE(store_.leases.empty());
 }
 
 TEST_F(Arbiter, QuiescesAndResumes) {
