@@ -88,6 +88,9 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   app.footer(kExamples);
   AddTune(app, invocation);
   AddEstimate(app, invocation);
+  AddSweep(app, invocation);
+  AddLadder(app, invocation);
+  AddVerify(app, invocation);
   AddRecommend(app, invocation);
   AddExport(app, invocation);
   AddStudies(app, invocation);
@@ -96,6 +99,7 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   AddTop(app, invocation);
   AddCancel(app, invocation);
   AddDevices(app, invocation);
+  AddCalibrate(app, invocation);
   AddSchema(app, invocation);
   AddCompletion(app, invocation);
   app.require_subcommand(1);

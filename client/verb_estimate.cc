@@ -5,8 +5,10 @@
 #include "client/model_file.h"
 #include "client/output_json.h"
 #include "client/report.h"
+#include "client/report_effects.h"
 #include "client/request_flags.h"
 #include "client/terminal.h"
+#include "client/timeline_file.h"
 #include "client/trials.h"
 #include "client/verbs.h"
 #include "proto/convert.h"
@@ -20,11 +22,14 @@ constexpr const char* kFooter =
     "      --precision bf16-amp --micro-batch 4 --checkpoint.every 1\n"
     "  hbmtune estimate --from 7 --micro-batch 8\n"
     "  hbmtune estimate --from 7/3 --output json\n"
+    "  hbmtune estimate --from 7 --timeline step.html --explain\n"
     "\n"
     "Exit code 0 means answered; whether it fits is in the answer.";
 
 struct EstimateFlags {
   std::string from;
+  std::string timeline;
+  bool explain = false;
   WorkloadFlags workload;
   CeilingFlags ceiling;
   TrainConfigFlags config;
@@ -97,6 +102,8 @@ absl::StatusOr<v1::EstimateRequest> MakeRequest(const EstimateFlags& flags, cons
   if (!workload.ok()) return workload.status();
   const std::string& device = flags.workload.device;
   request.set_device(device.empty() ? base.device : device);
+  request.set_explain(flags.explain);
+  if (!flags.timeline.empty()) request.set_timeline_points(TimelinePoints(flags.timeline));
   // The memory of the study's device says nothing about another device.
   if (device.empty()) *request.mutable_ceiling() = base.ceiling;
   absl::Status status = flags.ceiling.Apply(*request.mutable_ceiling());
@@ -116,9 +123,42 @@ absl::StatusOr<v1::EstimateRequest> MakeRequest(const EstimateFlags& flags, cons
   return request;
 }
 
+EstimateOutput ReadAnswer(const v1::EstimateResponse& answer, const EstimateFlags& flags,
+                          const std::string& device) {
+  EstimateOutput output{FromProto<Estimate>(answer.estimate()), device,
+                        FromProto<Workload>(answer.workload()),
+                        FromProto<TrainConfig>(answer.train_config()), std::nullopt};
+  if (!flags.explain) return output;
+  output.effects.emplace();
+  for (const v1::Effect& effect : answer.effects()) {
+    output.effects->push_back(FromProto<EffectOutput>(effect));
+  }
+  return output;
+}
+
+absl::StatusOr<ExitCode> Show(const v1::EstimateResponse& answer, const EstimateFlags& flags,
+                              const std::string& device) {
+  const EstimateOutput output = ReadAnswer(answer, flags, device);
+  if (!flags.timeline.empty()) {
+    const TimelineOutput drawn{output, FromProto<StepTimelineOutput>(answer.timeline())};
+    if (absl::Status status = WriteTimeline(flags.timeline, drawn); !status.ok()) return status;
+  }
+  if (flags.output.json()) {
+    PrintJson(ToJson(output));
+    return kDone;
+  }
+  Terminal terminal(stdout);
+  PrintEstimate(terminal, output);
+  if (output.effects) PrintEffects(terminal, *output.effects, output.estimate.fits);
+  return kDone;
+}
+
 absl::StatusOr<ExitCode> RunEstimate(const EstimateFlags& flags) {
   absl::StatusOr<v1::EstimateRequest> request;
   // What is wrong on the command line is said before a daemon is looked for.
+  if (!flags.timeline.empty()) {
+    if (absl::Status status = CheckTimelinePath(flags.timeline); !status.ok()) return status;
+  }
   if (flags.from.empty()) {
     request = MakeRequest(flags, Base{});
     if (!request.ok()) return request.status();
@@ -133,16 +173,7 @@ absl::StatusOr<ExitCode> RunEstimate(const EstimateFlags& flags) {
   }
   auto answer = Call((*connection)->tuning(), &v1::Tuning::StubInterface::Estimate, *request);
   if (!answer.ok()) return answer.status();
-  EstimateOutput output{FromProto<Estimate>(answer->estimate()), request->device(),
-                        FromProto<Workload>(answer->workload()),
-                        FromProto<TrainConfig>(answer->train_config())};
-  if (flags.output.json()) {
-    PrintJson(ToJson(output));
-  } else {
-    Terminal terminal(stdout);
-    PrintEstimate(terminal, output);
-  }
-  return kDone;
+  return Show(*answer, flags, request->device());
 }
 
 }  // namespace
@@ -159,6 +190,14 @@ void AddEstimate(CLI::App& app, Invocation& invocation) {
   flags->workload.AddTo(*verb);
   flags->ceiling.AddTo(*verb);
   flags->output.AddTo(*verb);
+  verb->add_option("--timeline", flags->timeline,
+                   "draw memory over the step, by owner: .svg, .html (reads out under the "
+                   "pointer) or .json (the series)")
+      ->type_name("PATH")
+      ->group("output");
+  verb->add_flag("--explain", flags->explain,
+                 "say what each tunable would do, changed alone: memory saved, time paid")
+      ->group("output");
   flags->connection.AddTo(*verb);
   flags->config.AddTo(*verb);
   verb->callback(

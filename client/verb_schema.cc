@@ -1,8 +1,12 @@
 #include <memory>
 
 #include "client/flags.h"
+#include "client/ladder_output.h"
 #include "client/output_json.h"
+#include "client/sweep_output.h"
+#include "client/timeline_output.h"
 #include "client/verbs.h"
+#include "client/verify_output.h"
 #include "kernels/core/schema.h"
 
 namespace hbmtune::client {
@@ -15,6 +19,10 @@ struct Schema {
 
 const std::vector<Schema> kSchemas = {
     {"estimate", DocumentSchema<EstimateOutput>},
+    {"timeline", DocumentSchema<TimelineOutput>},
+    {"sweep", DocumentSchema<SweepOutput>},
+    {"ladder", DocumentSchema<LadderOutput>},
+    {"verify", DocumentSchema<VerifyOutput>},
     {"tune", DocumentSchema<RecommendationOutput>},
     {"recommend", DocumentSchema<RecommendationOutput>},
     {"show", DocumentSchema<ShowOutput>},

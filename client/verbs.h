@@ -17,17 +17,21 @@ struct Invocation {
 };
 
 // Each adds its verb to `app`. The verb keeps its own flags, and `invocation` must outlive `app`.
+void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddCancel(CLI::App& app, Invocation& invocation);
 void AddCompletion(CLI::App& app, Invocation& invocation);
 void AddDevices(CLI::App& app, Invocation& invocation);
 void AddEstimate(CLI::App& app, Invocation& invocation);
 void AddExport(CLI::App& app, Invocation& invocation);
+void AddLadder(CLI::App& app, Invocation& invocation);
 void AddRecommend(CLI::App& app, Invocation& invocation);
 void AddSchema(CLI::App& app, Invocation& invocation);
 void AddShow(CLI::App& app, Invocation& invocation);
 void AddStudies(CLI::App& app, Invocation& invocation);
 void AddTop(CLI::App& app, Invocation& invocation);
+void AddSweep(CLI::App& app, Invocation& invocation);
 void AddTune(CLI::App& app, Invocation& invocation);
+void AddVerify(CLI::App& app, Invocation& invocation);
 void AddWatch(CLI::App& app, Invocation& invocation);
 
 // --output text|json.

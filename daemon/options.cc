@@ -122,6 +122,11 @@ void FillDefaults(Options& options) {
   }
   if (options.http.empty()) options.http = options.private_daemon ? "off" : kDefaultHttp;
   if (options.lock_dir.empty()) options.lock_dir = options.state_dir;
+  if (options.profile_dir.empty()) {
+    // Where `hbmtune calibrate` writes; private daemons of one user share it.
+    const std::string base = options.private_daemon ? UserStateDir() : options.state_dir;
+    options.profile_dir = base + "/profiles";
+  }
   if (options.log_file.empty() && options.private_daemon) {
     options.log_file = options.state_dir + "/hbmtuned.log";
   }

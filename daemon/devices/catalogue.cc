@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::string_view kHost = "host";
 constexpr std::string_view kModelPrefix = "model:";
+// The host's profile as a device that is only modelled: what a study on it says is PREDICTED.
+constexpr std::string_view kHostModel = "model:host";
 
 std::string NameOf(const std::string& profile_name) {
   return profile_name == kHost ? profile_name : std::string(kModelPrefix) + profile_name;
@@ -43,7 +45,11 @@ absl::StatusOr<DeviceInfo> Catalogue::WithProfile(const std::string& name,
                                                   const std::string& profile_name) const {
   auto profile = device::FindProfile(profile_name, profile_directory_);
   if (!profile.ok()) return profile.status();
-  const bool host = profile_name == kHost;
+  const bool host = name == kHost;
+  if (name == kHostModel) {
+    profile->capacity_bytes = {static_cast<double>(NodeMemoryBytes() / 2),
+                               device::FigureKind::kDerived, "half of this node's memory"};
+  }
   DeviceInfo info;
   info.name = name;
   info.kind = host ? DeviceKind::kHost : DeviceKind::kModel;
@@ -56,6 +62,7 @@ absl::StatusOr<DeviceInfo> Catalogue::WithProfile(const std::string& name,
 
 absl::StatusOr<DeviceInfo> Catalogue::Find(const std::string& name) const {
   std::vector<std::string> known;
+  if (name == kHostModel) return WithProfile(name, std::string(kHost));
   for (const std::string& profile_name : device::ProfileNames()) {
     known.push_back(NameOf(profile_name));
     if (known.back() == name) return WithProfile(name, profile_name);

@@ -32,6 +32,8 @@ constexpr Method kMethods[] = {
     {"hbmtune.v1.Tuning.CompleteTrial", Role::kTune},
     {"hbmtune.v1.Tuning.Recommend", Role::kRead},
     {"hbmtune.v1.Tuning.Estimate", Role::kRead},
+    {"hbmtune.v1.Tuning.Sweep", Role::kRead},
+    {"hbmtune.v1.Tuning.Verify", Role::kRead},
     {"hbmtune.v1.Tuning.Export", Role::kRead},
     {"hbmtune.v1.Devices.ListDevices", Role::kRead},
     {"hbmtune.v1.Devices.GetDevice", Role::kRead},

@@ -134,8 +134,8 @@ absl::StatusOr<StudySpec> ParseStudySpec(const v1::CreateStudyRequest& request) 
   return spec;
 }
 
-absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
-                                             const Workload& workload, bool host) {
+TrainConfig UncheckedTrainConfig(const v1::TrainConfig& message, const Workload& workload,
+                                 bool host) {
   TrainConfig config = tuner::BaseConfig(workload.framework, {host});
   MergeFromProto(message, config);
   const int64_t per_rank = workload.global_batch / workload.world_size;
@@ -143,6 +143,12 @@ absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
       workload.global_batch % workload.world_size == 0 && per_rank % config.micro_batch == 0) {
     config.grad_accum = per_rank / config.micro_batch;
   }
+  return config;
+}
+
+absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
+                                             const Workload& workload, bool host) {
+  const TrainConfig config = UncheckedTrainConfig(message, workload, host);
   if (absl::Status status = tuner::Validate(workload, config); !status.ok()) {
     return FieldError("train_config", status);
   }

@@ -24,6 +24,10 @@ absl::StatusOr<StudySpec> ParseStudySpec(const v1::CreateStudyRequest& request);
 absl::StatusOr<TrainConfig> ParseTrainConfig(const v1::TrainConfig& message,
                                              const Workload& workload, bool host);
 
+// The same, legal or not.
+TrainConfig UncheckedTrainConfig(const v1::TrainConfig& message, const Workload& workload,
+                                 bool host);
+
 absl::StatusOr<int64_t> ParseStudy(const std::string& name);  // FieldError("name")
 
 // Between 1 and 1000; 100 for 0.

@@ -7,9 +7,6 @@
 #include "daemon/services/requests.h"
 #include "daemon/services/status.h"
 #include "daemon/services/watch_study.h"
-#include "daemon/studies/plan.h"
-#include "proto/convert.h"
-#include "tuner/predict/predict.h"
 
 namespace hbmtune::daemon {
 
@@ -184,29 +181,6 @@ absl::Status TuningService::DoRecommend(const v1::RecommendRequest& request,
   }
   if (!advice.ok()) return advice.status();
   ToMessage(**advice, response);
-  return absl::OkStatus();
-}
-
-absl::Status TuningService::DoEstimate(const v1::EstimateRequest& request,
-                                       v1::EstimateResponse& response) {
-  if (absl::Status status = CheckEnums(request); !status.ok()) return status;
-  auto device = parts_.catalogue.Find(request.device());
-  if (!device.ok()) return device.status();
-  if (device->kind == DeviceKind::kGpu) {
-    return FieldError("device", "estimates are made for models of GPUs, as model:mi210");
-  }
-  auto ceiling = ResolveCeiling(FromProto<Ceiling>(request.ceiling()), *device);
-  if (!ceiling.ok()) return ceiling.status();
-  auto workload = ParseWorkload(request.workload(), request.model());
-  if (!workload.ok()) return workload.status();
-  const bool host = device->kind == DeviceKind::kHost;
-  auto config = ParseTrainConfig(request.train_config(), *workload, host);
-  if (!config.ok()) return config.status();
-  auto estimate = Predict(*workload, *config, device->profile, *ceiling);
-  if (!estimate.ok()) return FieldError("train_config", estimate.status());
-  ToProto(*estimate, *response.mutable_estimate());
-  ToProto(*workload, *response.mutable_workload());
-  ToProto(*config, *response.mutable_train_config());
   return absl::OkStatus();
 }
 

@@ -62,6 +62,11 @@ class TuningService final : public v1::Tuning::CallbackService {
   grpc::ServerUnaryReactor* Estimate(grpc::CallbackServerContext* context,
                                      const v1::EstimateRequest* request,
                                      v1::EstimateResponse* response) override;
+  grpc::ServerWriteReactor<v1::SweepEvent>* Sweep(grpc::CallbackServerContext* context,
+                                                  const v1::SweepRequest* request) override;
+  grpc::ServerUnaryReactor* Verify(grpc::CallbackServerContext* context,
+                                   const v1::VerifyRequest* request,
+                                   v1::Verification* response) override;
   grpc::ServerUnaryReactor* Export(grpc::CallbackServerContext* context,
                                    const v1::ExportRequest* request,
                                    v1::ExportResponse* response) override;

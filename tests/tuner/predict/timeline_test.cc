@@ -82,6 +82,16 @@ INSTANTIATE_TEST_SUITE_P(Frameworks, TimelineOf,
                            return info.param == Framework::kFused ? "Fused" : "Transformers";
                          });
 
+TEST(Timeline, AlsoWithExpandableSegments) {
+  TrainConfig config = Config();
+  config.allocator.expandable_segments = true;
+  const auto profile = *device::FindProfile("mi210");
+  const auto estimate = Predict(Job(Framework::kHfSdpa), config, profile, {});
+  const auto timeline = PredictTimeline(Job(Framework::kHfSdpa), config, profile, {}, 100);
+  ASSERT_TRUE(estimate.ok() && timeline.ok()) << estimate.status() << timeline.status();
+  EXPECT_EQ(timeline->first_step_peak_bytes, estimate->peak_allocated_bytes);
+}
+
 TEST(Timeline, ThinnedKeepsBothPeaks) {
   const auto profile = *device::FindProfile("mi210");
   const auto whole = PredictTimeline(Job(Framework::kHfSdpa), Config(), profile, {}, 10'000);

@@ -1,0 +1,114 @@
+#include "client/sweep_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "client/describe.h"
+#include "client/table.h"
+#include "client/text.h"
+#include "kernels/core/field_path.h"
+#include "kernels/core/units.h"
+
+namespace hbmtune::client {
+namespace {
+
+constexpr size_t kBarColumns = 12;
+
+std::string Bar(double done_ratio) {
+  const auto full = static_cast<size_t>(std::clamp(done_ratio, 0.0, 1.0) * kBarColumns);
+  std::string bar = "▕";
+  for (size_t i = 0; i < kBarColumns; ++i) bar += i < full ? "█" : " ";
+  return bar + "▏";
+}
+
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string Cell(const Json& value) {
+  return value.is_string() ? Quoted(value.get<std::string>()) : value.dump();
+}
+
+constexpr const char* kFigures[] = {"tokens_per_second", "step_seconds", "peak_used_bytes",
+                                    "peak_reserved_bytes", "peak_allocated_bytes", "host_bytes",
+                                    "fits", "peak_phase", "limited_by", "evidence"};
+
+void PrintLeast(Terminal& terminal, const SweepOutput& sweep) {
+  const SweptConfigOutput& least = *sweep.least;
+  terminal.Print(Terminal::Style::kRed,
+                 "nothing fits in " + FormatBytes(least.estimate.ceiling_bytes) +
+                     ": the least is " + FormatBytes(least.estimate.peak_used_bytes));
+  terminal.Print("  " + DescribeConfigShort(least.train_config, sweep.workload.framework));
+  terminal.Print("  " + DescribeBreakdown(least.estimate.breakdown));
+}
+
+}  // namespace
+
+std::string SweepLine(const SweepOutput& sweep) {
+  const int64_t done = sweep.estimated + sweep.refused;
+  std::string line = Bar(sweep.total > 0 ? double(done) / double(sweep.total) : 0) + " " +
+                     FormatCount(done) + "/" + FormatCount(sweep.total) + " configs · " +
+                     FormatCount(sweep.fitting) + " fit";
+  if (!sweep.front.empty()) {
+    line += " · front " + FormatCount(static_cast<int64_t>(sweep.front.size())) + " · best " +
+            FormatNumber(sweep.front.front().estimate.tokens_per_second) + " tok/s";
+  }
+  return line + " · " + FormatDuration(sweep.elapsed_seconds);
+}
+
+void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
+  terminal.Print(DescribeWorkload(sweep.workload) + " on " + sweep.device);
+  std::string counts = FormatCount(sweep.total) + " configs: " + FormatCount(sweep.estimated) +
+                       " estimated, " + FormatCount(sweep.fitting) + " fit";
+  if (sweep.refused > 0) counts += ", " + FormatCount(sweep.refused) + " refused";
+  if (!sweep.complete) counts += ", interrupted";
+  terminal.Print(counts + " · " + FormatDuration(sweep.elapsed_seconds));
+  if (sweep.refused > 0) terminal.Print("  refused, the first: " + sweep.refusal);
+  terminal.Print("");
+  if (sweep.front.empty()) {
+    if (sweep.least) PrintLeast(terminal, sweep);
+    return;
+  }
+  Table table({{"tok/s", Align::kRight}, {"peak", Align::kRight}, {"host", Align::kRight},
+               {"Pareto front: none is both faster and leaner"}});
+  for (const SweptConfigOutput& swept : sweep.front) {
+    const int64_t host = swept.estimate.host_bytes;
+    table.Add({FormatNumber(swept.estimate.tokens_per_second),
+               FormatBytes(swept.estimate.peak_used_bytes), host >= kMiB ? FormatBytes(host) : "–",
+               DescribeConfigShort(swept.train_config, sweep.workload.framework)});
+  }
+  bool title = true;
+  for (const std::string& line : table.Lines()) {
+    title ? terminal.Print(Terminal::Style::kDim, line) : terminal.Print(line);
+    title = false;
+  }
+  const Estimate& first = sweep.front.front().estimate;
+  terminal.Print("");
+  terminal.Print("evidence " + DescribeEvidence(first.evidence, first.interval) + ", of " +
+                 FormatBytes(first.ceiling_bytes) + " that may be used");
+}
+
+std::string CsvTitles() {
+  std::string line;
+  for (const char* figure : kFigures) line += (line.empty() ? "" : ",") + std::string(figure);
+  for (const std::string& path : FieldPaths<TrainConfig>()) line += "," + path;
+  return line + "\n";
+}
+
+std::string CsvRow(const SweptConfigOutput& swept) {
+  const Json estimate = ToJson(swept.estimate);
+  std::string line;
+  for (const char* figure : kFigures) {
+    if (!line.empty()) line += ",";
+    line += Cell(estimate[figure]);
+  }
+  for (const std::string& path : FieldPaths<TrainConfig>()) {
+    line += "," + Cell(GetField(swept.train_config, path).value_or(Json("")));
+  }
+  return line + "\n";
+}
+
+}  // namespace hbmtune::client
