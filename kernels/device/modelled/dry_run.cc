@@ -38,7 +38,7 @@ class Replay {
       : trace_(trace),
         source_(capacity_bytes > 0 ? capacity_bytes : kEndless),
         late_(others == OtherStreams::kDoneLate),
-        allocator_(config, source_, late_ ? static_cast<memory::StreamEvents&>(on_wait_) : at_once_),
+        allocator_(config, source_, Events()),
         recorded_on_(trace.event_count),
         blocks_(trace.storage_count) {}
 
@@ -75,6 +75,11 @@ class Replay {
 
  private:
   void Section(size_t begin, size_t end) { Walk(trace_, begin, end, *this); }
+
+  memory::StreamEvents& Events() {
+    if (late_) return on_wait_;
+    return at_once_;
+  }
 
   int64_t DriverCalls() const {
     const memory::AllocatorStatistics& statistics = allocator_.statistics();
