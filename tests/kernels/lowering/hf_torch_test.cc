@@ -54,5 +54,30 @@ INSTANTIATE_TEST_SUITE_P(
                       HfCase{"falcon", Framework::kHfSdpa}, HfCase{"falcon", Framework::kHfEager},
                       HfCase{"falcon_new", Framework::kHfEager, true}));
 
+// DDP on one rank changes no number, whether gradients lie beside their buckets or in them. Its first
+// section holds two steps, because the second makes the buckets anew.
+class DdpOnHost : public ::testing::TestWithParam<bool> {};
+
+TEST_P(DdpOnHost, LossesAreThoseOfTorch) {
+  Recorded recorded("llama");
+  Workload workload = recorded.workload;
+  workload.framework = Framework::kHfSdpaDdp;
+  workload.grad_clip = 0;
+  TrainConfig config;
+  config.micro_batch = recorded.config.micro_batch;
+  config.ddp.gradient_as_bucket_view = GetParam();
+  lowering::HfOptions options;
+  options.optimizer = recorded.options.optimizer;
+  options.trainer_groups = false;
+  StepRun run(lowering::LowerHf(workload, config, options));
+  run.Start(recorded);
+  const std::vector<double> losses = recorded.file.Values("fp64/losses");
+  for (size_t step = 1; step < 5; ++step) {
+    EXPECT_NEAR(run.Step(), losses[step], 1e-5 * losses[step]) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(CopiesAndViews, DdpOnHost, ::testing::Bool());
+
 }  // namespace
 }  // namespace hbmtune::testing
