@@ -164,6 +164,11 @@ class PythonClient(support.Case):
             complete.measurement.tokens_per_second = 1000 + done
             complete.measurement.peak_reserved_bytes = 1 << 30
             self.api.tuning.CompleteTrial(complete, timeout=TIMEOUT)
+            # Answers are kept, but never beyond the next trial: each is faster than the one before.
+            for _ in range(2):
+                known = self.api.tuning.Recommend(tuning.RecommendRequest(study=study.name),
+                                                  timeout=TIMEOUT)
+                self.assertEqual(known.best.tokens_per_second, 1000 + done)
             done += 1
         self.assertEqual(done, 3)
         self.assertEqual(self.ended(study).progress.finished_trials, 3)

@@ -23,6 +23,7 @@ ROLES = {
         "CreateStudy": TUNE, "GetStudy": READ, "ListStudies": READ, "WatchStudy": READ,
         "CancelStudy": TUNE, "ListTrials": READ, "SuggestTrial": TUNE, "ReportProgress": TUNE,
         "CompleteTrial": TUNE, "Recommend": READ, "Estimate": READ, "Export": READ,
+        "Sweep": READ, "Verify": READ,
     },
     "Devices": {
         "ListDevices": READ, "GetDevice": READ, "AcquireLease": TUNE, "WaitLease": TUNE,
@@ -47,7 +48,7 @@ def call_everything(path):
                         request = iter(())
                     try:
                         answer = getattr(stub, method.name)(request, timeout=TIMEOUT)
-                        if method.name.startswith("Watch"):
+                        if hasattr(answer, "__next__"):  # a stream
                             next(answer)
                         code = "OK"
                     except grpc.RpcError as error:
