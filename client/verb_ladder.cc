@@ -120,14 +120,13 @@ absl::StatusOr<ModelLadderOutput> Climb(const Connection& connection, const Ladd
 
 void PrintModel(Terminal& terminal, const ModelLadderOutput& ladder) {
   Table table({{ladder.model + ", micro-batch " + std::to_string(ladder.micro_batch)},
-               {"peak", Align::kRight}, {"saves", Align::kRight}, {"time", Align::kRight}, {""}});
+               {"peak", Align::kRight}, {"saves", Align::kRight}, {"time", Align::kRight}, {"fits"}});
   for (size_t i = 0; i < ladder.rungs.size(); ++i) {
     const RungOutput& rung = ladder.rungs[i];
-    std::string verdict = "fits";
+    std::string verdict = "yes";
     if (!rung.estimate.fits) {
-      verdict = rung.missing_bytes > 0 ? "does not fit: " + FormatBytes(rung.missing_bytes) +
-                                             " over"
-                                       : "does not fit in host memory";
+      verdict = rung.missing_bytes > 0 ? "no: " + FormatBytes(rung.missing_bytes) + " over"
+                                       : "no: host memory";
     }
     std::string saves = i == 0 ? "" : FormatBytes(std::abs(rung.saved_bytes));
     if (rung.saved_bytes < 0) saves = "−" + saves;

@@ -195,7 +195,7 @@ class Views(support.Case):
                 self.assertEqual(rung["missing_bytes"] == 0, rung["estimate"]["fits"])
         text = self.client("ladder", "--seq-len", 512).stdout
         self.assert_narrow(text)
-        self.assertRegex(text, r"does not fit: [\d.]+ GiB over")
+        self.assertRegex(text, r"no: [\d.]+ GiB over")
 
 
 class Calibrated(support.Case):

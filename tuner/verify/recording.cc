@@ -133,6 +133,7 @@ MemoryEvent ReadEvent(const Json& event, const std::vector<std::string>& ops) {
 }
 
 void ReadOwners(const Json& categories, Recording& run) {
+  if (!categories.is_object()) throw std::invalid_argument("'categories' is no object");
   for (const char* owner : {"parameter", "gradient", "optimizer", "master"}) {
     const auto found = categories.find(owner);
     if (found == categories.end()) continue;

@@ -42,7 +42,7 @@ TEST(Effects, SayWhatEachChangeSavesAndCosts) {
   EXPECT_EQ(recompute->saved_bytes, 8 * device.sample_bytes * 3 / 4);
   EXPECT_NEAR(recompute->cost_ratio, 1 / device.recompute_speed - 1, 1e-9);
   EXPECT_EQ(recompute->tunable, "checkpoint.every");
-  const Effect* offload = Find(effects, "offload.optimizer=cpu_adam");
+  const Effect* offload = Find(effects, "offload.optimizer=stream");
   ASSERT_NE(offload, nullptr);
   EXPECT_EQ(offload->saved_bytes, device.fixed_bytes / 2);
 }
@@ -64,7 +64,7 @@ TEST(Effects, SayWhichWouldFit) {
   config.micro_batch = 30;  // 1.3 MB of 1.0
   const auto effects = EffectsOf(config);
   EXPECT_TRUE(Find(effects, "checkpoint.every=1")->fits);
-  EXPECT_FALSE(Find(effects, "offload.optimizer=cpu_adam")->fits);
+  EXPECT_FALSE(Find(effects, "offload.optimizer=stream")->fits);
 }
 
 TEST(Effects, KeepTheGlobalBatchWhenTheMicroBatchChanges) {
