@@ -274,7 +274,7 @@ void Server::PruneStore() {
   const bool more = pruned.ok() && pruned->any();
   next_prune_ = clock_.SinceBoot() + (more ? absl::ZeroDuration() : absl::Hours(1));
   if (!more) return;
-  store_->NoteChange();
+  store_->NoteChangeOfAll();
   log_.Info("what is old is deleted", {{"studies", pruned->studies},
                                        {"minutes", pruned->minutes},
                                        {"findings", pruned->findings}});

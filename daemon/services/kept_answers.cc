@@ -4,22 +4,22 @@
 
 namespace hbmtune::daemon {
 
-KeptAnswers::Answer KeptAnswers::Find(const std::string& question, int64_t version,
-                                      absl::Duration now) const {
+KeptAnswers::Answer KeptAnswers::Find(const std::string& request, absl::Duration now) const {
   absl::MutexLock lock(&mutex_);
-  auto found = kept_.find(question);
-  if (found == kept_.end() || found->second.version != version ||
-      now - found->second.since > kLongest) {
+  auto found = kept_.find(request);
+  if (found == kept_.end()) return nullptr;
+  const Kept& kept = found->second;
+  if (now - kept.since > kLongest || store_.LastChange(kept.question) > kept.changes) {
     return nullptr;
   }
-  return found->second.answer;
+  return kept.answer;
 }
 
-void KeptAnswers::Keep(const std::string& question, int64_t version, absl::Duration now,
-                       Answer answer) {
+void KeptAnswers::Keep(const std::string& request, const std::string& question, int64_t changes,
+                       absl::Duration now, Answer answer) {
   absl::MutexLock lock(&mutex_);
-  if (kept_.size() >= kMostKept && !kept_.contains(question)) kept_.clear();
-  kept_[question] = {version, now, std::move(answer)};
+  if (kept_.size() >= kMostKept && !kept_.contains(request)) kept_.clear();
+  kept_[request] = {question, changes, now, std::move(answer)};
 }
 
 }  // namespace hbmtune::daemon

@@ -9,33 +9,37 @@
 #include <string>
 #include <unordered_map>
 
+#include "daemon/store/study_store.h"
 #include "hbmtune/v1/tuning.pb.h"
 
 namespace hbmtune::daemon {
 
-// Answers to the same question, kept as messages until the store has changed (StudyStore::version)
-// or ten seconds have passed (a device's profile may have). A question is its request's bytes. Any
-// thread.
+// Answers to the same request, kept as messages until a study of their question has changed
+// (StudyStore::LastChange) or ten seconds have passed (a device's profile may have). A request is
+// its bytes. Any thread.
 class KeptAnswers {
  public:
   using Answer = std::shared_ptr<const v1::Recommendation>;
 
-  // Null if there is none for this version.
-  Answer Find(const std::string& question, int64_t version, absl::Duration now) const
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  // `version` and `now` as they were before the answer was worked out.
-  void Keep(const std::string& question, int64_t version, absl::Duration now, Answer answer)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  explicit KeptAnswers(const StudyStore& store) : store_(store) {}
+
+  // Null if there is none that is still right.
+  Answer Find(const std::string& request, absl::Duration now) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // `changes` (of the store) and `now` as they were before the answer was worked out.
+  void Keep(const std::string& request, const std::string& question, int64_t changes,
+            absl::Duration now, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   static constexpr size_t kMostKept = 1000;
   static constexpr absl::Duration kLongest = absl::Seconds(10);
   struct Kept {
-    int64_t version;
+    std::string question;
+    int64_t changes;
     absl::Duration since;
     Answer answer;
   };
 
+  const StudyStore& store_;
   mutable absl::Mutex mutex_;
   std::unordered_map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);
 };

@@ -123,21 +123,22 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* context,
                                                    const v1::RecommendRequest* request,
                                                    v1::Recommendation* response) {
-  const std::string question = request->SerializeAsString();
-  const int64_t version = parts_.store.version();
+  const std::string asked = request->SerializeAsString();
+  const int64_t changes = parts_.store.changes();
   const absl::Duration now = parts_.clock.SinceBoot();
-  if (auto kept = kept_.Find(question, version, now)) {
+  if (auto kept = kept_.Find(asked, now)) {
     return answer_.Now(context, "Recommend", [&](const Caller&) {
       *response = *kept;
       return absl::OkStatus();
     });
   }
   return answer_.Later(context, "Recommend", [=, this](const Caller&) {
-    absl::Status status = DoRecommend(*request, *response);
-    if (status.ok()) {
-      kept_.Keep(question, version, now, std::make_shared<const v1::Recommendation>(*response));
+    auto question = DoRecommend(*request, *response);
+    if (question.ok()) {
+      kept_.Keep(asked, *question, changes, now,
+                 std::make_shared<const v1::Recommendation>(*response));
     }
-    return status;
+    return question.status();
   });
 }
 
@@ -166,8 +167,8 @@ absl::StatusOr<std::shared_ptr<const Advice>> TuningService::AdviceFor(
   return parts_.recommender.ForStudy(*study);
 }
 
-absl::Status TuningService::DoRecommend(const v1::RecommendRequest& request,
-                                        v1::Recommendation& response) {
+absl::StatusOr<std::string> TuningService::DoRecommend(const v1::RecommendRequest& request,
+                                                       v1::Recommendation& response) {
   if (absl::Status status = CheckEnums(request); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const Advice>> advice;
   if (!request.study().empty()) {
@@ -181,7 +182,7 @@ absl::Status TuningService::DoRecommend(const v1::RecommendRequest& request,
   }
   if (!advice.ok()) return advice.status();
   ToMessage(**advice, response);
-  return absl::OkStatus();
+  return StudyStore::QuestionOf((*advice)->study.spec);
 }
 
 }  // namespace hbmtune::daemon

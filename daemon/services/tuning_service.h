@@ -73,7 +73,9 @@ class TuningService final : public v1::Tuning::CallbackService {
 
  private:
   absl::StatusOr<std::shared_ptr<const Advice>> AdviceFor(const std::string& study_name);
-  absl::Status DoRecommend(const v1::RecommendRequest& request, v1::Recommendation& response);
+  // The question that it answers (StudyStore::QuestionOf).
+  absl::StatusOr<std::string> DoRecommend(const v1::RecommendRequest& request,
+                                          v1::Recommendation& response);
   absl::Status DoEstimate(const v1::EstimateRequest& request, v1::EstimateResponse& response);
   absl::Status DoExport(const v1::ExportRequest& request, v1::ExportResponse& response);
 
@@ -91,7 +93,7 @@ class TuningService final : public v1::Tuning::CallbackService {
                           v1::Trial& response);
 
   const Parts parts_;
-  KeptAnswers kept_;
+  KeptAnswers kept_{parts_.store};
   const Answerer answer_;
 };
 

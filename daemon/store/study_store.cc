@@ -19,13 +19,34 @@ absl::Status NoTrial(int64_t study_id, int64_t number) {
 
 }  // namespace
 
-absl::Status StudyStore::Changed(absl::Status status) {
-  if (status.ok()) NoteChange();
+absl::Status StudyStore::Changed(const StudyRecord& record, absl::Status status) {
+  if (status.ok()) NoteChange(record.spec);
   return status;
 }
 
+std::string StudyStore::QuestionOf(const StudySpec& spec) {
+  return absl::StrCat(spec.device, " ", WorkloadKey(spec.workload));
+}
+
+void StudyStore::NoteChange(const StudySpec& spec) {
+  const std::string question = QuestionOf(spec);
+  absl::MutexLock lock(&mutex_);
+  last_change_[question] = ++changes_;
+}
+
+void StudyStore::NoteChangeOfAll() {
+  absl::MutexLock lock(&mutex_);
+  last_change_of_all_ = ++changes_;
+}
+
+int64_t StudyStore::LastChange(const std::string& question) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = last_change_.find(question);
+  return std::max(last_change_of_all_, found == last_change_.end() ? 0 : found->second);
+}
+
 absl::Status StudyStore::CreateStudy(StudyRecord& record) {
-  return Changed(database_.Transact([&] {
+  return Changed(record, database_.Transact([&] {
     absl::Status status = Insert(database_, "studies", StudyColumns(record));
     if (!status.ok()) return status;
     record.id = database_.LastInsertId();
@@ -114,7 +135,7 @@ absl::StatusOr<std::vector<int64_t>> StudyStore::StudiesOf(const Workload& workl
 
 absl::Status StudyStore::UpdateStudy(const StudyRecord& record) {
   return Changed(
-      Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id}));
+      record, Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id}));
 }
 
 absl::Status StudyStore::InsertTrial(const TrialRecord& trial) {
@@ -140,7 +161,7 @@ absl::Status StudyStore::SetProber(const TrialRecord& trial, int64_t pid,
 }
 
 absl::Status StudyStore::FinishTrial(const TrialRecord& trial, const StudyRecord& study) {
-  return Changed(database_.Transact([&]() -> absl::Status {
+  return Changed(study, database_.Transact([&]() -> absl::Status {
     auto known = database_.Query("SELECT 1 FROM trials WHERE study_id=? AND number=?", Key(trial));
     if (!known.ok()) return known.status();
     absl::Status status;

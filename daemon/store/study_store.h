@@ -1,13 +1,16 @@
 #pragma once
 
+#include <absl/base/thread_annotations.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <absl/synchronization/mutex.h>
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/store/database.h"
@@ -60,10 +63,14 @@ class StudyStore {
                                                       int64_t limit);
 
   std::string degraded() const { return database_.degraded(); }
-  // Another number whenever a study or a trial has changed: what was read before is old then.
-  int64_t version() const { return version_; }
-  // What changed did so behind our back (retention).
-  void NoteChange() { ++version_; }
+  // Counts the changes of studies and trials. What was read at a count is still right for a
+  // question (device and WorkloadKey: QuestionOf) whose last change has no higher one.
+  int64_t changes() const { return changes_; }
+  int64_t LastChange(const std::string& question) const ABSL_LOCKS_EXCLUDED(mutex_);
+  static std::string QuestionOf(const StudySpec& spec);
+  void NoteChange(const StudySpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Anything may have changed (retention).
+  void NoteChangeOfAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   absl::Status InsertTrial(const TrialRecord& trial);
@@ -73,10 +80,13 @@ class StudyStore {
   absl::Status ReadPins(StudyRecord& record);
 
   // `status`, noting the change if it is OK.
-  absl::Status Changed(absl::Status status);
+  absl::Status Changed(const StudyRecord& record, absl::Status status);
 
   Database& database_;
-  std::atomic<int64_t> version_ = 0;
+  std::atomic<int64_t> changes_ = 0;
+  mutable absl::Mutex mutex_;
+  std::unordered_map<std::string, int64_t> last_change_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_change_of_all_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hbmtune::daemon

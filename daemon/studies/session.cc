@@ -175,7 +175,7 @@ absl::Status StudySession::Store(const TrialRecord& trial) {
     absl::MutexLock lock(&mutex_);
     record_ = std::move(counted);
   }
-  world_.store.NoteChange();  // once more: Snapshot has changed too
+  world_.store.NoteChange(spec_);  // once more: Snapshot has changed too
   return absl::OkStatus();
 }
 
@@ -234,7 +234,7 @@ absl::Status StudySession::SetState(StudyState state, const std::string& message
     absl::MutexLock lock(&mutex_);
     record_ = next;
   }
-  world_.store.NoteChange();
+  world_.store.NoteChange(spec_);
   if (next.ended()) {
     world_.hub.End(next);
   } else {
