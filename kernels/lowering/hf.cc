@@ -1,5 +1,6 @@
 #include "kernels/lowering/hf.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -42,6 +43,9 @@ class HfTrainer {
 
   void Build() {
     tape_->Phase(PhaseKind::kSetup);
+    if (UsesDeepspeed(workload_.framework) && config_.zero.stage == 3 && options_.zero_init) {
+      aten_.set_parameter_ranks(std::max<int64_t>(1, workload_.world_size));
+    }
     model_ = MakeModel(aten_, workload_, config_);
     MakeOptimizer();
     tape_->BeginFirstStep();

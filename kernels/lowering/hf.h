@@ -31,6 +31,9 @@ struct HfOptions {
   // Nothing: as Trainer, with autocast only.
   std::optional<bool> outputs_fp32;
   int64_t rank = 0;
+  // Stage 3 partitions each weight as it is created (deepspeed.zero.Init, as Trainer has it); else
+  // the whole model is on the device first.
+  bool zero_init = true;
   // DDP was not given its bucket_cap_mb: then its first bucket takes 1 MiB.
   bool default_buckets = true;
   // DDP makes its buckets anew in the second step: then two steps stand for the first, and the

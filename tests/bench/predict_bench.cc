@@ -74,8 +74,8 @@ void BM_Clock(benchmark::State& state, const char* model) {
 BENCHMARK_CAPTURE(BM_Clock, llama2_13b, "llama2-13b")->Unit(benchmark::kMillisecond);
 
 // A config of which nothing is kept yet, and one that differs only in allocator settings.
-void BM_PredictNew(benchmark::State& state) {
-  const Workload workload = Job("llama2-13b");
+void BM_PredictNew(benchmark::State& state, const char* model) {
+  const Workload workload = Job(model);
   const device::DeviceProfile profile = *device::FindProfile("mi210");
   TrainConfig config = Config();
   for (auto _ : state) {
@@ -83,7 +83,33 @@ void BM_PredictNew(benchmark::State& state) {
     benchmark::DoNotOptimize(Predict(workload, config, profile, {})->fits);
   }
 }
-BENCHMARK(BM_PredictNew)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_PredictNew, llama2_13b, "llama2-13b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_PredictNew, llama3_70b, "llama3-70b")->Unit(benchmark::kMillisecond);
+
+// DeepSpeed counts elements, so that its Programs are lowered whole.
+void BM_PredictDeepspeed(benchmark::State& state, const char* model, int64_t stage) {
+  Workload workload = Job(model);
+  workload.framework = Framework::kHfSdpaDeepspeed;
+  workload.world_size = 64;
+  const device::DeviceProfile profile = *device::FindProfile("mi300x");
+  TrainConfig config = Config();
+  config.optimizer_state_dtype = Dtype::kF32;
+  config.master_weights = true;
+  config.zero.stage = stage;
+  for (auto _ : state) {
+    config.micro_batch = config.micro_batch % 1000 + 1;
+    const Estimate estimate = *Predict(workload, config, profile, {});
+    if (config.micro_batch != 2) continue;
+    state.counters["allocated_gib"] =
+        static_cast<double>(estimate.peak_allocated_bytes) / (int64_t{1} << 30);
+    state.counters["reserved_gib"] =
+        static_cast<double>(estimate.peak_reserved_bytes) / (int64_t{1} << 30);
+  }
+}
+BENCHMARK_CAPTURE(BM_PredictDeepspeed, llama2_13b_zero2, "llama2-13b", 2)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_PredictDeepspeed, llama3_70b_zero3, "llama3-70b", 3)
+    ->Unit(benchmark::kMillisecond);
 
 void BM_PredictKnownProgram(benchmark::State& state) {
   const Workload workload = Job("llama2-13b");

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import random
 import sys
 
 import stand_in
@@ -253,13 +254,44 @@ def runs():
     return [vary(s, rank=rank) for s in specs + three for rank in (0, 1)]
 
 
+def draw(seed):
+    """A random run; the same seed gives the same."""
+    random_ = random.Random(seed)
+    pick = random_.choice
+    stage = pick((1, 2, 3, 3))
+    model = hf_spec.draw(seed)
+    arch = model.arch
+    if stage == 3 and arch not in ("llama", "mistral", "qwen2"):
+        arch = pick(("llama", "mistral", "qwen2"))
+    optimizer = "adamw_foreach" if model.optimizer == "adamw_loop" else model.optimizer
+    model = dataclasses.replace(model, arch=arch, tied=False, precision="bf16",
+                                outputs_fp32=False, optimizer=optimizer)
+    return ZeroSpec(model, stage=stage, rank=pick((0, 1)), dtype=pick(("bf16", "fp16")),
+                    overlap_comm=pick((None, True, False)),
+                    offload=pick(("none", "none", "optimizer")),
+                    reduce_scatter=pick((True, True, False)),
+                    reduce_bucket_size=pick((50_000, 200_000, 1_000_000)),
+                    prefetch_bucket_size=pick((0, 50_000, 300_000)),
+                    persistence_threshold=pick((0, 1_000, 20_000)),
+                    max_live_parameters=pick((200_000, 1_000_000_000)),
+                    max_reuse_distance=pick((0, 200_000, 1_000_000_000)),
+                    sub_group_size=pick((150_000, 1_000_000_000)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     data = pathlib.Path(__file__).resolve().parent.parent / "data" / "deepspeed"
     parser.add_argument("--out", type=pathlib.Path, default=data)
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--explain", action="store_true", help="print events, write nothing")
+    parser.add_argument("--sample", type=int, metavar="SEED", help="draw fresh random runs")
+    parser.add_argument("--count", type=int, default=10)
     arguments = parser.parse_args()
+    if arguments.sample is not None:
+        seeds = range(arguments.sample, arguments.sample + arguments.count)
+        recorded = list(record_hf.record_all([draw(s) for s in seeds], record, unobserved))
+        record_hf.write(arguments.out, recorded, {"deepspeed": deepspeed.__version__})
+        return
     for stage in (1, 2, 3):
         specs = [s for s in runs() if s.stage == stage and arguments.only in s.name]
         recorded = list(record_hf.record_all(specs, record, unobserved))

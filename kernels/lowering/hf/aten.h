@@ -155,6 +155,9 @@ class Aten {
   Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
                     Tensor* second = nullptr);
 
+  // Over how many ranks parameters are partitioned as they are created; 0 for not at all.
+  int64_t parameter_ranks() const { return parameter_ranks_; }
+  void set_parameter_ranks(int64_t ranks) { parameter_ranks_ = ranks; }
   bool in_backward() const { return in_backward_; }
   // Told of every module, where somebody wants to know (stage 3); may be null.
   ModuleHooks* module_hooks() const { return module_hooks_; }
@@ -224,6 +227,7 @@ class Aten {
   std::array<Tensor, 2> kept_workspaces_;  // of the main thread and of autograd's
   bool in_backward_ = false;
   bool training_ = true;
+  int64_t parameter_ranks_ = 0;
   ModuleHooks* module_hooks_ = nullptr;
   Category category_ = Category::kActivations;
   std::optional<Dtype> autocast_;

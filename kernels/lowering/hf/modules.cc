@@ -17,12 +17,26 @@ Tensor ModuleBuilder::Add(const std::string& name, const Dims& shape, Dtype dtyp
                           bool decayed) {
   const Category before = aten_.category();
   aten_.set_category(Category::kWeights);
-  Tensor tensor = aten_.New(dtype, shape);
+  Tensor tensor = aten_.parameter_ranks() > 0 ? Share(shape, dtype) : aten_.New(dtype, shape);
   aten_.set_category(before);
   tensor.set_requires_grad(trained);
   aten_.tape().NameParameter(name, tensor);
   parameters_.push_back({name, tensor, trained, decayed});
   return tensor;
+}
+
+// deepspeed.zero.Init: made in fp32, converted, and cut down to this rank's share, over which the
+// parameter keeps its shape.
+Tensor ModuleBuilder::Share(const Dims& shape, Dtype dtype) {
+  const int64_t ranks = aten_.parameter_ranks();
+  Tensor wide = aten_.New(Dtype::kF32, shape);
+  Tensor whole = aten_.New(dtype, shape);
+  wide = {};
+  Tensor share = aten_.New(dtype, {(ElementCount(shape) + ranks - 1) / ranks});
+  whole = {};
+  Dims none = shape;
+  for (size_t d = 0; d < none.rank(); ++d) none[d] = 0;
+  return aten_.tape().ViewOf(share, shape, none);
 }
 
 Tensor ModuleBuilder::Parameter(const std::string& name, const Dims& shape, bool decayed) {

@@ -48,6 +48,7 @@ class ModuleBuilder {
  private:
   void AddLora(const std::string& name, int64_t in, int64_t out, LinearModule& module);
   Tensor Add(const std::string& name, const Dims& shape, Dtype dtype, bool trained, bool decayed);
+  Tensor Share(const Dims& shape, Dtype dtype);
 
   Aten& aten_;
   const Workload& workload_;

@@ -43,12 +43,19 @@ void Zero3Optimizer::Partition(std::vector<HfParameter>& parameters) {
   std::vector<Tensor> shares;  // of trained weights
   for (HfParameter& parameter : parameters) {
     const int64_t elements = parameter.tensor.elements();
-    Tensor share = aten_.New(dtype_, {(elements + ranks_ - 1) / ranks_});
-    tape.Run(ops::kCopy, {tape.ViewOf(parameter.tensor, {1}, {1})},
-             {tape.ViewOf(share, {1}, {1})});
+    const bool persistent = elements <= config_.zero.param_persistence_threshold;
+    const Dims shape{(elements + ranks_ - 1) / ranks_};
+    Tensor share;
+    if (options_.zero_init) {
+      share = tape.ViewOf(parameter.tensor, shape, {1});
+      if (persistent) tape.Rebind(parameter.tensor, aten_.New(dtype_, parameter.tensor.shape()));
+    } else {
+      share = aten_.New(dtype_, shape);
+      tape.Run(ops::kCopy, {tape.ViewOf(parameter.tensor, {1}, {1})},
+               {tape.ViewOf(share, {1}, {1})});
+    }
     if (parameter.trained) shares.push_back(share);
-    gatherer_.Add(parameter.tensor, std::move(share),
-                  elements <= config_.zero.param_persistence_threshold);
+    gatherer_.Add(parameter.tensor, std::move(share), persistent);
   }
   const int groups = options_.trainer_groups ? 2 : 1;
   int64_t total = 0;

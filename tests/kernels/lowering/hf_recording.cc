@@ -67,6 +67,7 @@ void ReadZero(const json& spec, HfRecording& run) {
   run.options.rank = spec["rank"];
   run.options.outputs_fp32 = false;
   run.options.evaluate = false;
+  run.options.zero_init = spec["zero_init"];
   TrainConfig& c = run.config;
   c.param_dtype = c.compute_dtype = spec["dtype"] == "fp16" ? Dtype::kF16 : Dtype::kBf16;
   c.optimizer_state_dtype = Dtype::kF32;
