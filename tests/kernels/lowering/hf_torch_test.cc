@@ -54,8 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
                       HfCase{"falcon", Framework::kHfSdpa}, HfCase{"falcon", Framework::kHfEager},
                       HfCase{"falcon_new", Framework::kHfEager, true}));
 
-// DDP on one rank changes no number, whether gradients lie beside their buckets or in them. Its first
-// section holds two steps, because the second makes the buckets anew.
+// DDP on one rank changes no number, whether gradients lie beside their buckets or in them. Its
+// first section holds two steps, because the second makes the buckets anew.
 class DdpOnHost : public ::testing::TestWithParam<bool> {};
 
 TEST_P(DdpOnHost, LossesAreThoseOfTorch) {
