@@ -20,8 +20,9 @@ constexpr Interval kSumsInterval{-0.15, 0.25};
 // (their scratch differs from the recorded A100's) and what lies outside the allocator.
 constexpr Interval kDryRunInterval{-0.03, 0.05};
 
-// Of 13 random runs of DeepSpeed (record_deepspeed.py --sample 9000) ten peaks were right to 0.01 %;
-// the worst two, stage 3 with LoRA and non-reentrant checkpoints, were 9.9 % high and 3.9 % low.
+// Of 13 random runs of DeepSpeed (record_deepspeed.py --sample 9000) ten peaks were right to
+// 0.01 %; the worst two, stage 3 with LoRA and non-reentrant checkpoints, were 9.9 % high and
+// 3.9 % low.
 constexpr Interval kStage3Interval{-0.10, 0.06};
 
 Interval IntervalOf(const Workload& workload, const TrainConfig& config,
