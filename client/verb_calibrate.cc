@@ -28,7 +28,7 @@ constexpr const char* kFooter =
     "examples\n"
     "  hbmtune calibrate --device host\n"
     "  hbmtune estimate --local --device model:host --model gpt2 --seq-len 256\n"
-    "  hbmtune calibrate --out /var/lib/hbmtune/profiles/host.toml   (a node's daemon)\n"
+    "  hbmtune calibrate --out /var/lib/hbmtune/profiles/host.toml\n"
     "\n"
     "Takes about a minute; leave the machine alone meanwhile. The profile says when,\n"
     "on what CPU and with how many threads it was measured.";
