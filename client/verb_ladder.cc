@@ -120,7 +120,8 @@ absl::StatusOr<ModelLadderOutput> Climb(const Connection& connection, const Ladd
 
 void PrintModel(Terminal& terminal, const ModelLadderOutput& ladder) {
   Table table({{ladder.model + ", micro-batch " + std::to_string(ladder.micro_batch)},
-               {"peak", Align::kRight}, {"saves", Align::kRight}, {"time", Align::kRight}, {"fits"}});
+               {"peak", Align::kRight}, {"saves", Align::kRight}, {"time", Align::kRight},
+               {"fits"}});
   for (size_t i = 0; i < ladder.rungs.size(); ++i) {
     const RungOutput& rung = ladder.rungs[i];
     std::string verdict = "yes";
