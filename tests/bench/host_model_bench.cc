@@ -139,7 +139,7 @@ bool Compare(const Case& one, const device::DeviceProfile& profile, int64_t step
   return same;
 }
 
-int Run(const std::string& path, int64_t steps) {
+int CompareAll(const std::string& path, int64_t steps) {
   const device::DeviceProfile profile = ProfileFrom(path);
   std::printf("%s, %g threads, %zu measured products\n", profile.title.c_str(),
               profile.compute_units.value, profile.matmul_points.size());
@@ -163,5 +163,5 @@ int main(int argc, char** argv) {
   app.add_option("--profile", profile, "a profile that hbmtune calibrate wrote");
   app.add_option("--steps", steps, "timed steps of each config");
   CLI11_PARSE(app, argc, argv);
-  return hbmtune::Run(profile, steps);
+  return hbmtune::CompareAll(profile, steps);
 }
