@@ -197,7 +197,7 @@ TEST(Access, HasARoleForEveryMethod) {
 
 TEST(Access, GivesRolesByUserAndGroup) {
   Peers peers;
-  Access access(peers, {"root", "daemon", "", Role::kRead});
+  Access access(peers, {"root", "daemon", "", Role::kRead, ""});
   EXPECT_EQ(access.RoleOf({0, 0, 1}), Role::kAdmin);
   EXPECT_EQ(access.RoleOf({64999, 64999, 1}), Role::kRead);
   EXPECT_EQ(access.RoleOf({64998, 0, 1}), Role::kAdmin);  // by the connection's group
