@@ -50,7 +50,7 @@ std::vector<Row> ReadRows(const std::string& path) {
   while (std::getline(file, line)) {
     const std::vector<std::string> cells = Cells(line);
     Row& row = rows.emplace_back();
-    for (size_t i = 0; i < std::min(cells.size(), titles.size()); ++i) row[titles[i]] = cells[i];
+    for (size_t i = 0; i < titles.size(); ++i) row[titles[i]] = i < cells.size() ? cells[i] : "";
   }
   return rows;
 }
