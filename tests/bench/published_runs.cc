@@ -34,7 +34,7 @@ std::vector<std::string> Cells(const std::string& line) {
       quoted = !quoted;
     } else if (c == ',' && !quoted) {
       cells.emplace_back();
-    } else {
+    } else if (c != '\r') {
       cells.back() += c;
     }
   }
