@@ -181,8 +181,8 @@ void AddTop(CLI::App& app, Invocation& invocation) {
       app.add_subcommand("top", "devices, processes, studies and findings, drawn anew each second");
   verb->footer(
       "examples\n  hbmtune top\n  hbmtune top --count 1 --output json\n\n"
-      "Where output is no terminal, plain lines; with --output json a line of JSON each time.\n"
-      "Ctrl-C leaves.");
+      "Plain lines where output is no terminal, a line of JSON each time with\n"
+      "--output json. Ctrl-C leaves.");
   auto flags = std::make_shared<TopFlags>();
   verb->add_option("--every", flags->every, "seconds between two looks [1]")
       ->check(CLI::Range(0.1, 3600.0))

@@ -57,8 +57,8 @@ void AddWatch(CLI::App& app, Invocation& invocation) {
   CLI::App* verb = app.add_subcommand("watch", "follow a study to its end, or a device's memory");
   verb->footer(
       "examples\n  hbmtune watch 7\n  hbmtune watch --device hip:0 --csv > memory.csv\n\n"
-      "Ctrl-C leaves; the study goes on. With --device and --output json, a line of JSON each "
-      "time.");
+      "Ctrl-C leaves; the study goes on. With --device and --output json, a line of\n"
+      "JSON each time.");
   auto flags = std::make_shared<WatchFlags>();
   verb->add_option("STUDY", flags->study, "number of the study (see hbmtune studies)")
       ->group("arguments");
