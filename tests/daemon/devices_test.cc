@@ -190,7 +190,7 @@ TEST(Access, HasARoleForEveryMethod) {
       ++methods;
     }
   }
-  EXPECT_EQ(methods, 22);
+  EXPECT_EQ(methods, 26);
   EXPECT_EQ(RoleFor("hbmtune.v1.Tuning.DropDatabase"), Role::kNone);
   EXPECT_EQ(RoleFor("hbmtune.v1.Devices.Quiesce"), Role::kAdmin);
 }

@@ -47,8 +47,11 @@ class Telemetry(support.Case):
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as answer:
             return answer.read().decode()
 
-    def wait_for(self, line, seconds=60):
-        return support.wait_until(lambda: line in self.metrics(), seconds, line)
+    def wait_for(self, start, seconds=60):
+        """A line of /metrics that starts so; a line of help does not count."""
+        return support.wait_until(
+            lambda: any(line.startswith(start) for line in self.metrics().splitlines()),
+            seconds, start)
 
     def helper_pids(self):
         return [pid for pid in support.processes_with(str(self.programs / "hbmtune-smi"))
