@@ -18,7 +18,7 @@ void RequestStop() { stop.store(true, std::memory_order_relaxed); }
 std::atomic<bool>& StopFlag() { return stop; }
 
 // A handler would run on the stack of whatever thread computes. oneDNN 2.6's AVX-512 products do
-// not survive that: 11 of 16 runs died of a corrupted heap on SIGTERM, none of 16 with AVX2. So
+// not survive that: 11 of 16 runs died of a corrupted heap on SIGTERM, none of 8 with AVX2. So
 // the signals are blocked in every thread and one thread waits for them.
 void WatchSignals() {
   sigset_t signals;
