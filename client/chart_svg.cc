@@ -128,7 +128,7 @@ class Picture {
 
   void Phases() {
     bool odd = true;
-    for (const TimelinePhaseOutput& phase : line_.phases) {
+    for (const TimelinePhase& phase : line_.phases) {
       const double x = X(phase.begin_seconds), width = X(phase.end_seconds) - x;
       if (odd) {
         svg_ += Format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
@@ -200,7 +200,7 @@ class Picture {
   void Reserved() {
     std::string path;
     double last = -1;
-    for (const TimelinePointOutput& point : line_.points) {
+    for (const TimelinePoint& point : line_.points) {
       const double y = Y(double(point.reserved_bytes + line_.outside_bytes));
       if (y == last) continue;
       path += Format(path.empty() ? "M%.1f %.1f" : "H%.1fV%.1f", X(point.seconds), y);
@@ -228,7 +228,7 @@ class Picture {
     svg_ += Format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\" class=\"mark\"/>\n", x, y);
   }
 
-  std::vector<TimelinePointOutput>::const_iterator MostAllocated() const {
+  std::vector<TimelinePoint>::const_iterator MostAllocated() const {
     return std::max_element(line_.points.begin(), line_.points.end(),
                             [](const auto& a, const auto& b) {
                               return a.allocated_bytes < b.allocated_bytes;
@@ -282,7 +282,7 @@ class Picture {
   }
 
   const TimelineOutput& output_;
-  const StepTimelineOutput& line_;
+  const StepTimeline& line_;
   const ChartFrame frame_;
   std::string svg_;
 };
@@ -292,7 +292,7 @@ class Picture {
 ChartFrame FrameOf(const TimelineOutput& output) {
   ChartFrame frame{64, kWidth - 216, 116, kHeight - 56, output.timeline.step_seconds, 0};
   int64_t most = 1;
-  for (const TimelinePointOutput& point : output.timeline.points) {
+  for (const TimelinePoint& point : output.timeline.points) {
     most = std::max(most, point.reserved_bytes + output.timeline.outside_bytes);
   }
   // A ceiling far above the curve would press it flat: then it is only named.

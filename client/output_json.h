@@ -6,6 +6,7 @@
 
 #include "hbmtune/v1/devices.pb.h"
 #include "hbmtune/v1/tuning.pb.h"
+#include "kernels/core/effect.h"
 #include "kernels/core/json.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
@@ -126,34 +127,13 @@ struct RecommendationOutput {
   }
 };
 
-// What one tunable, changed alone, does.
-struct EffectOutput {
-  std::string tunable;
-  std::string change;
-  int64_t saved_bytes = 0;
-  double cost_ratio = 0;
-  int64_t host_bytes = 0;
-  bool fits = false;
-
-  template <class Self, class V>
-  static void Visit(Self& self, V&& v) {
-    v(Field{"tunable", "path of the field, or precision"}, self.tunable);
-    v(Field{"change", "its new value, and what must change along"}, self.change);
-    v(Field{"saved_bytes", "device memory that it saves; negative: it takes more"},
-      self.saved_bytes);
-    v(Field{"cost_ratio", "more time a token, as a share; negative is faster"}, self.cost_ratio);
-    v(Field{"host_bytes", "host memory that it takes"}, self.host_bytes);
-    v(Field{"fits", "the config would fit"}, self.fits);
-  }
-};
-
 // What estimate prints: an Estimate's fields, and what was estimated; `effects` with --explain.
 struct EstimateOutput {
   Estimate estimate;
   std::string device;
   Workload workload;
   TrainConfig train_config;
-  std::optional<std::vector<EffectOutput>> effects;
+  std::optional<std::vector<Effect>> effects;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {

@@ -19,7 +19,7 @@ std::string SignedBytes(int64_t bytes) {
   return (bytes < 0 ? "−" : "") + FormatBytes(std::abs(bytes));
 }
 
-void AddRow(Table& table, const EffectOutput& effect, const std::string& verdict) {
+void AddRow(Table& table, const Effect& effect, const std::string& verdict) {
   const int64_t host = std::abs(effect.host_bytes) < kMiB ? 0 : effect.host_bytes;
   // What must change along goes on a line of its own when both do not fit on one.
   std::string indent = "  ";
@@ -42,7 +42,7 @@ std::string SignedPercent(double ratio) {
   return (percent > 0 ? "+" : "−") + FormatCount(std::labs(percent)) + " %";
 }
 
-void PrintEffects(Terminal& terminal, const std::vector<EffectOutput>& effects, bool fits) {
+void PrintEffects(Terminal& terminal, const std::vector<Effect>& effects, bool fits) {
   terminal.Print("");
   if (effects.empty()) {
     terminal.Print("no single change saves memory or time");
@@ -52,7 +52,7 @@ void PrintEffects(Terminal& terminal, const std::vector<EffectOutput>& effects, 
                {"time", Align::kRight}, {"host memory", Align::kRight}, {""}});
   std::map<std::string, size_t> shown;
   size_t left_out = 0;
-  for (const EffectOutput& effect : effects) {
+  for (const Effect& effect : effects) {
     if (++shown[effect.tunable] > kMostOfATunable) {
       ++left_out;
       continue;
@@ -70,7 +70,7 @@ void PrintEffects(Terminal& terminal, const std::vector<EffectOutput>& effects, 
     terminal.Print("  (" + std::to_string(left_out) + " more values of these: --output json)");
   }
   const bool one_fits = std::any_of(effects.begin(), effects.end(),
-                                    [](const EffectOutput& effect) { return effect.fits; });
+                                    [](const Effect& effect) { return effect.fits; });
   if (!fits && !one_fits) terminal.Print("none of these alone makes it fit");
 }
 

@@ -131,7 +131,7 @@ EstimateOutput ReadAnswer(const v1::EstimateResponse& answer, const EstimateFlag
   if (!flags.explain) return output;
   output.effects.emplace();
   for (const v1::Effect& effect : answer.effects()) {
-    output.effects->push_back(FromProto<EffectOutput>(effect));
+    output.effects->push_back(FromProto<Effect>(effect));
   }
   return output;
 }
@@ -140,7 +140,7 @@ absl::StatusOr<ExitCode> Show(const v1::EstimateResponse& answer, const Estimate
                               const std::string& device) {
   const EstimateOutput output = ReadAnswer(answer, flags, device);
   if (!flags.timeline.empty()) {
-    const TimelineOutput drawn{output, FromProto<StepTimelineOutput>(answer.timeline())};
+    const TimelineOutput drawn{output, FromProto<StepTimeline>(answer.timeline())};
     if (absl::Status status = WriteTimeline(flags.timeline, drawn); !status.ok()) return status;
   }
   if (flags.output.json()) {

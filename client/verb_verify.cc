@@ -75,14 +75,6 @@ absl::StatusOr<std::vector<Json>> ReadRuns(const VerifyFlags& flags) {
                                     "' in its name");
 }
 
-struct Compared {
-  RunVerificationOutput& run;
-  template <class Self, class V>
-  static void Visit(Self& self, V&& v) {
-    RunVerificationOutput::VisitCompared(self.run, v);
-  }
-};
-
 absl::StatusOr<RunVerificationOutput> VerifyRun(const Connection& connection, const Json& run,
                                                 const VerifyFlags& flags) {
   RunVerificationOutput output;
@@ -101,8 +93,7 @@ absl::StatusOr<RunVerificationOutput> VerifyRun(const Connection& connection, co
     return output;
   }
   if (!answer.ok()) return answer.status();
-  Compared compared{output};
-  MergeFromProto(*answer, compared);
+  static_cast<Verification&>(output) = FromProto<Verification>(*answer);
   output.equal = output.worst_ratio <= flags.tolerance && (output.same_events || !flags.events);
   return output;
 }

@@ -44,7 +44,7 @@ void PrintPhases(Terminal& terminal, const RunVerificationOutput& run) {
   terminal.Print("");
   Table table({{"phase"}, {"recorded peak", Align::kRight}, {"estimated", Align::kRight},
                {"error", Align::kRight}, {"events"}});
-  for (const PhaseVerificationOutput& phase : run.phases) {
+  for (const PhaseVerification& phase : run.phases) {
     table.Add({Place(phase.phase, phase.step), FormatBytes(phase.recorded_peak_bytes),
                FormatBytes(phase.expected_peak_bytes), Percent(phase.error_ratio),
                phase.same_events ? "same" : "differ"});
@@ -66,7 +66,7 @@ void PrintRuns(Terminal& terminal, const VerifyOutput& output) {
 }
 
 void PrintDifference(Terminal& terminal, const RunVerificationOutput& run) {
-  const FirstDifferenceOutput& d = *run.first_difference;
+  const FirstDifference& d = *run.first_difference;
   terminal.Print("");
   terminal.Print("first difference: " + Place(d.phase, d.step) + ", event " +
                  FormatCount(d.event));

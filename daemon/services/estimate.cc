@@ -30,7 +30,7 @@ void AddEffects(const Question& question, const TrainConfig& config, const Estim
   auto estimator = [&](const Workload& workload, const TrainConfig& changed) {
     return Ask(question, workload, changed);
   };
-  for (const tuner::Effect& effect :
+  for (const Effect& effect :
        tuner::Effects(question.workload, question.facts(), config, estimate, estimator)) {
     ToProto(effect, *response.add_effects());
   }

@@ -41,7 +41,7 @@ void ExpectNarrow(const std::string& text, size_t columns) {
   }
 }
 
-std::vector<EffectOutput> SomeEffects() {
+std::vector<Effect> SomeEffects() {
   return {{"offload.optimizer", "offload.optimizer=cpu_adam with zero.stage=2",
            100 * kGiB + kGiB / 3, 12.5, 200 * kGiB, true},
           {"checkpoint.every", "checkpoint.every=1", 3 * kGiB, 0.28, 0, false},
@@ -103,13 +103,14 @@ TEST(PrintVerification, NamesTheFirstDifference) {
 
 // The output structs are filled from messages by field name: a name that drifts throws here.
 TEST(Views, OutputsAgreeWithTheirMessages) {
-  EXPECT_NO_THROW(FromProto<EffectOutput>(v1::Effect()));
-  EXPECT_NO_THROW(FromProto<StepTimelineOutput>(v1::StepTimeline()));
-  EXPECT_NO_THROW(FromProto<TimelinePointOutput>(v1::TimelinePoint()));
-  EXPECT_NO_THROW(FromProto<TimelinePhaseOutput>(v1::TimelinePhase()));
+  EXPECT_NO_THROW(FromProto<Effect>(v1::Effect()));
+  EXPECT_NO_THROW(FromProto<StepTimeline>(v1::StepTimeline()));
+  EXPECT_NO_THROW(FromProto<TimelinePoint>(v1::TimelinePoint()));
+  EXPECT_NO_THROW(FromProto<TimelinePhase>(v1::TimelinePhase()));
   EXPECT_NO_THROW(FromProto<SweptConfigOutput>(v1::SweptConfig()));
-  EXPECT_NO_THROW(FromProto<PhaseVerificationOutput>(v1::PhaseVerification()));
-  EXPECT_NO_THROW(FromProto<FirstDifferenceOutput>(v1::FirstDifference()));
+  EXPECT_NO_THROW(FromProto<PhaseVerification>(v1::PhaseVerification()));
+  EXPECT_NO_THROW(FromProto<FirstDifference>(v1::FirstDifference()));
+  EXPECT_NO_THROW(FromProto<Verification>(v1::Verification()));
 }
 
 }  // namespace
