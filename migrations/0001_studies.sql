@@ -41,6 +41,8 @@ CREATE TABLE studies (
   workload_sequences_layout TEXT NOT NULL,
   workload_sequences_min_tokens INTEGER NOT NULL,
   workload_sequences_mean_ratio REAL NOT NULL,
+  workload_sequences_order TEXT NOT NULL,
+  workload_sequences_pad_multiple INTEGER NOT NULL,
   workload_lora_rank INTEGER NOT NULL,
   workload_lora_alpha REAL NOT NULL,
   workload_lora_dropout REAL NOT NULL,

@@ -42,17 +42,28 @@ struct EnumNames<Optimizer> {
 };
 
 // How sequence lengths are spread: every one `seq_len`, or drawn between min and `seq_len` and
-// padded to the longest of the micro-batch, or packed into full rows.
+// padded to the longest of the optimizer step, or packed into full rows.
 enum class SequenceLayout : uint8_t { kFixed, kPadded, kPacked };
 template <>
 struct EnumNames<SequenceLayout> {
   static constexpr std::array<std::string_view, 3> kNames = {"fixed", "padded", "packed"};
 };
 
+// When a row of `seq_len` tokens comes, where rows are padded: in the first step, which is kind to
+// the allocator; in the last, when its cache is full of blocks of other lengths; or by chance.
+enum class SequenceOrder : uint8_t { kLongestLate, kLongestFirst, kDrawn };
+template <>
+struct EnumNames<SequenceOrder> {
+  static constexpr std::array<std::string_view, 3> kNames = {"longest-late", "longest-first",
+                                                             "drawn"};
+};
+
 struct SequenceSpec {
   SequenceLayout layout = SequenceLayout::kFixed;
   int64_t min_tokens = 1;
   double mean_ratio = 0.5;
+  SequenceOrder order = SequenceOrder::kLongestLate;
+  int64_t pad_multiple = 64;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -60,6 +71,10 @@ struct SequenceSpec {
     v(Field{"min_tokens", "shortest sequence, in tokens, when lengths vary"}, self.min_tokens);
     v(Field{"mean_ratio", "mean length as a share of seq_len, when lengths vary"},
       self.mean_ratio);
+    v(Field{"order", "when the longest padded row comes: longest-late, longest-first or drawn"},
+      self.order);
+    v(Field{"pad_multiple", "padded rows end at a multiple of so many tokens, or at seq_len"},
+      self.pad_multiple);
   }
 };
 

@@ -119,14 +119,19 @@ void CheckPromotion(const Workload& workload, const TrainConfig& config) {
   }
 }
 
-void CheckAll(const Workload& workload, const TrainConfig& config, int64_t rank) {
+void CheckAll(const Workload& workload, const TrainConfig& config, const FusedOptions& options) {
   if (workload.framework != Framework::kFused) {
     Refuse("the fused lowering cannot imitate " + std::string(Name(workload.framework)));
   }
   CheckModelSpec(workload.model);
-  CheckRanks(workload, config, rank);
+  CheckRanks(workload, config, options.rank);
   CheckBatch(workload, config);
   CheckSequence(workload);
+  if (options.row_tokens != 0) AtLeast(2, options.row_tokens, "row_tokens");
+  if (options.row_tokens > workload.seq_len) {
+    Refuse("rows of " + std::to_string(options.row_tokens) + " tokens are longer than seq_len " +
+           std::to_string(workload.seq_len));
+  }
   CheckCheckpoint(workload.model, config.checkpoint);
   CheckOffload(config);
   AtLeast(0, config.loss_chunk_tokens, "loss_chunk_tokens");
@@ -216,7 +221,7 @@ Program Build(const Workload& workload, const TrainConfig& config, const FusedOp
                   .parameters = parameters,
                   .compute = config.compute_dtype,
                   .batch = config.micro_batch,
-                  .tokens = workload.seq_len};
+                  .tokens = options.row_tokens > 0 ? options.row_tokens : workload.seq_len};
   DataParallel ranks(context, partition, gathers);
   context.data_parallel = &ranks;
   context.loss_factor =
@@ -249,7 +254,7 @@ std::vector<std::string> TrainedNames(const Workload& workload) {
 
 Program LowerFused(const Workload& workload, const TrainConfig& config,
                    const FusedOptions& options) {
-  CheckAll(workload, config, options.rank);
+  CheckAll(workload, config, options);
   DryRun dry_run;
   if (PartitionOf(workload, config, options.rank).stage == 3) {
     TrainConfig once = config;

@@ -23,6 +23,9 @@ struct OptimizerSettings {
 struct FusedOptions {
   OptimizerSettings optimizer;
   int64_t rank = 0;
+  // Tokens of every row, where rows are padded to fewer than seq_len; 0 for seq_len. What lives
+  // between steps is the same for all of them.
+  int64_t row_tokens = 0;
   // Device memory against which activation offload measures pressure, 0 for always too little.
   int64_t device_bytes = 0;
   // Gradients live from setup on as NAME.grad, and can be read after a step.

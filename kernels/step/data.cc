@@ -1,10 +1,10 @@
 #include "kernels/step/data.h"
 
 #include <algorithm>
-#include <cmath>
+#include <deque>
 #include <stdexcept>
 
-#include "kernels/step/random.h"
+#include "kernels/core/random.h"
 
 namespace hbmtune::step {
 namespace {
@@ -27,67 +27,54 @@ class Synthetic final : public DataSource {
   int64_t vocab_;
 };
 
-// Lengths between min_tokens and a longest one, with the mean that the spec asks for.
-class Lengths {
- public:
-  Lengths(const SequenceSpec& sequences, uint64_t seed, int64_t rank)
-      : sequences_(sequences), stream_(Mix(Mix(seed) + static_cast<uint64_t>(rank))) {}
-
-  // min + (longest − min) · u^power, whose mean is min + (longest − min) / (power + 1).
-  int64_t Next(int64_t longest) {
-    const auto least =
-        static_cast<double>(std::clamp<int64_t>(sequences_.min_tokens, 1, longest));
-    const double range = static_cast<double>(longest) - least;
-    const double mean = sequences_.mean_ratio * static_cast<double>(longest) - least;
-    const double uniform = static_cast<double>(Mix(stream_ + next_++) >> 11) * 0x1p-53;
-    if (mean <= 0 || range <= 0) return static_cast<int64_t>(least);
-    const double power = std::max(range / mean - 1, 1e-3);
-    return static_cast<int64_t>(least + range * std::pow(uniform, power));
-  }
-
- private:
-  SequenceSpec sequences_;
-  uint64_t stream_;
-  uint64_t next_ = 0;
-};
-
 class Padded final : public DataSource {
  public:
-  Padded(const SequenceSpec& sequences, uint64_t seed, int64_t rank, int64_t vocab)
-      : lengths_(sequences, seed ^ 0x9add, rank), tokens_(seed, rank, vocab) {}
+  Padded(uint64_t seed, int64_t rank, int64_t vocab)
+      : stream_(Mix(Mix(seed) + static_cast<uint64_t>(rank))), vocab_(vocab) {}
 
+  void BeginStep(const StepRows& rows) override {
+    lengths_.assign(rows.lengths.begin(), rows.lengths.end());
+  }
+
+  // A row's tokens do not depend on how far it is padded.
   void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) override {
-    tokens_.Fill(token_ids, labels, rows, tokens);
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t length = lengths_.Next(tokens);
-      for (int64_t i = first_ ? tokens : length; i < tokens; ++i) {
-        token_ids[row * tokens + i] = 0;
-        labels[row * tokens + i] = -100;
-      }
-      first_ = false;
+      if (lengths_.empty()) throw std::logic_error("a padded row without a length");
+      Synthetic row_tokens(stream_ + next_row_++, 0, vocab_);
+      row_tokens.Fill(token_ids, labels, 1, tokens);
+      const auto length = lengths_.front();
+      lengths_.pop_front();
+      std::fill(token_ids + length, token_ids + tokens, 0);
+      std::fill(labels + length, labels + tokens, -100);
+      token_ids += tokens;
+      labels += tokens;
     }
   }
 
  private:
-  Lengths lengths_;
-  Synthetic tokens_;
-  bool first_ = true;
+  uint64_t stream_;
+  int64_t vocab_;
+  uint64_t next_row_ = 0;
+  std::deque<int64_t> lengths_;  // of the step's rows that are still to come
 };
 
 class Packed final : public DataSource {
  public:
   Packed(const SequenceSpec& sequences, uint64_t seed, int64_t rank, int64_t vocab)
-      : lengths_(sequences, seed ^ 0x9ac4, rank), tokens_(seed, rank, vocab) {}
+      : sequences_(sequences), lengths_(seed ^ 0x9ac4, rank), tokens_(seed, rank, vocab) {}
 
   void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) override {
     tokens_.Fill(token_ids, labels, rows, tokens);
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < tokens; i += lengths_.Next(tokens)) labels[row * tokens + i] = -100;
+      for (int64_t i = 0; i < tokens; i += lengths_.Next(sequences_, tokens)) {
+        labels[row * tokens + i] = -100;
+      }
     }
   }
 
  private:
-  Lengths lengths_;
+  SequenceSpec sequences_;
+  DrawnLengths lengths_;
   Synthetic tokens_;
 };
 
@@ -145,9 +132,8 @@ std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t
   return std::make_unique<Synthetic>(seed, rank, vocab);
 }
 
-std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
-                                         int64_t rank, int64_t vocab) {
-  return std::make_unique<Padded>(sequences, seed, rank, vocab);
+std::unique_ptr<DataSource> PaddedTokens(uint64_t seed, int64_t rank, int64_t vocab) {
+  return std::make_unique<Padded>(seed, rank, vocab);
 }
 
 std::unique_ptr<DataSource> PackedTokens(const SequenceSpec& sequences, uint64_t seed,

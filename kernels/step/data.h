@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/row_lengths.h"
 #include "kernels/core/workload.h"
 
 namespace hbmtune::step {
@@ -14,18 +15,18 @@ namespace hbmtune::step {
 class DataSource {
  public:
   virtual ~DataSource() = default;
+  // The rows that the next step will ask for. Only padded rows want to know.
+  virtual void BeginStep(const StepRows&) {}
   virtual void Fill(int64_t* token_ids, int64_t* labels, int64_t rows, int64_t tokens) = 0;
 };
 
 // Uniform tokens, each micro-batch other ones; a function of seed, rank and position alone.
 std::unique_ptr<DataSource> SyntheticTokens(uint64_t seed, int64_t rank, int64_t vocab);
 
-// Rows of lengths between `min_tokens` and the row's, with the mean that `sequences` asks for; the
-// rest of a row is padding that no label counts. The first row of the first micro-batch is full.
-std::unique_ptr<DataSource> PaddedTokens(const SequenceSpec& sequences, uint64_t seed,
-                                         int64_t rank, int64_t vocab);
+// Rows of the lengths that BeginStep was told; the rest of a row is padding that no label counts.
+std::unique_ptr<DataSource> PaddedTokens(uint64_t seed, int64_t rank, int64_t vocab);
 
-// Documents of such lengths one after the other, the last cut where the row ends. The label of a
+// Documents of drawn lengths one after the other, the last cut where the row ends. The label of a
 // document's first token is ignored, which is what tells documents apart (ops/document_starts).
 std::unique_ptr<DataSource> PackedTokens(const SequenceSpec& sequences, uint64_t seed,
                                          int64_t rank, int64_t vocab);

@@ -34,7 +34,7 @@ Executor::Executor(const Program& program, device::Device& device,
       options_(options),
       allocator_(allocator, device.memory(), device.events()),
       slots_(program.storage_count) {
-  const int64_t needed = PinnedBytes(program);
+  const int64_t needed = std::max(PinnedBytes(program), options.later_pinned_bytes);
   if (needed == 0) return;
   if (options.pool_bytes != 0 && options.pool_bytes < needed) {
     throw std::invalid_argument("the pinned pool of " + FormatBytes(options.pool_bytes) +

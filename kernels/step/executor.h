@@ -24,6 +24,8 @@ struct ExecutorOptions {
   // Pinned memory that may be used, 0 for what the Program needs. It is one pool, taken up front;
   // the constructor refuses one that is too small (std::invalid_argument).
   int64_t pool_bytes = 0;
+  // Pinned memory that Programs need which are adopted later, where it is more.
+  int64_t later_pinned_bytes = 0;
 };
 
 // Most bytes that were allocated while a phase ran.

@@ -14,11 +14,16 @@
 #include "kernels/device/host/host_device.h"
 #include "kernels/step/executor.h"
 #include "kernels/step/not_finite.h"
-#include "kernels/step/promotion.h"
+#include "kernels/step/pinned_plan.h"
+#include "kernels/step/trial_program.h"
 #include "kernels/step/weights.h"
 
 namespace hbmtune::step {
 namespace {
+
+// Padded rows bring new shapes, and the first step of each compiles its products: so many of them
+// are not timed.
+constexpr int64_t kShapesWarmedUp = 8;
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -42,7 +47,11 @@ double MedianStderr(const std::vector<double>& values) {
 class Trial {
  public:
   Trial(const TrialRequest& request, const TrialEvents& events, Measurement& measurement)
-      : request_(request), events_(events), measurement_(measurement) {}
+      : request_(request),
+        events_(events),
+        measurement_(measurement),
+        pads_(request.workload.sequences.layout == SequenceLayout::kPadded),
+        row_lengths_(request.workload, request.config, request.seed, request.rank) {}
 
   void Run() {
     SetThreads();
@@ -51,7 +60,14 @@ class Trial {
     options.optimizer = request_.optimizer;
     options.rank = request_.rank;
     options.device_bytes = request_.memory_bytes;
-    PromotedProgram program(request_.workload, request_.config, options);
+    int64_t later_pinned_bytes = 0;
+    if (pads_) {
+      later_pinned_bytes = PinnedBytes(
+          lowering::LowerFused(request_.workload, request_.config, options));
+      DrawRows(Order() == SequenceOrder::kLongestFirst);
+      options.row_tokens = rows_.padded_tokens;
+    }
+    TrialProgram program(request_.workload, request_.config, options);
     device::HostDeviceOptions device_options;
     device_options.memory_bytes = request_.memory_bytes;
     device_options.copy_bytes_per_second = request_.copy_bytes_per_second;
@@ -62,7 +78,8 @@ class Trial {
     Executor executor(program.program(), device,
                       memory::AllocatorConfig::From(request_.config.allocator),
                       {.poison = request_.poison,
-                       .pool_bytes = request_.config.offload.pool_bytes});
+                       .pool_bytes = request_.config.offload.pool_bytes,
+                       .later_pinned_bytes = later_pinned_bytes});
     try {
       RunSteps(program, executor);
     } catch (...) {
@@ -75,10 +92,7 @@ class Trial {
  private:
   std::shared_ptr<DataSource> MakeData() const {
     const Workload& workload = request_.workload;
-    if (workload.sequences.layout == SequenceLayout::kPadded) {
-      return PaddedTokens(workload.sequences, request_.seed, request_.rank,
-                          workload.model.vocab);
-    }
+    if (pads_) return PaddedTokens(request_.seed, request_.rank, workload.model.vocab);
     if (workload.sequences.layout == SequenceLayout::kPacked) {
       return PackedTokens(workload.sequences, request_.seed, request_.rank,
                           workload.model.vocab);
@@ -119,37 +133,58 @@ class Trial {
         std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)));
   }
 
-  void RunSteps(PromotedProgram& program, Executor& executor) {
-    auto data = request_.data;
-    if (data == nullptr) data = MakeData();
+  void RunSteps(TrialProgram& program, Executor& executor) {
+    data_ = request_.data != nullptr ? request_.data : MakeData();
     executor.set_cancel(events_.cancel);
     executor.set_feed([&](int64_t* ids, int64_t* labels, int64_t rows, int64_t tokens) {
-      data->Fill(ids, labels, rows, tokens);
+      data_->Fill(ids, labels, rows, tokens);
     });
     executor.RunSetup();
     InitialiseWeights(executor, program.program(), request_.workload, request_.seed, request_.rank);
     const int64_t warmup = std::max<int64_t>(request_.warmup_steps, 1);
     double spent = 0;
     int64_t i = 0;
-    for (; !Enough(i - warmup, spent); ++i) {
+    for (; !Enough(spent); ++i) {
+      if (pads_ && i > 0) DrawRows(false);
+      const bool first_of_shape = UseRows(program, executor) && i < warmup + kShapesWarmedUp;
       const double seconds = Step(program, executor, i);
       if (i < warmup) continue;
       spent += seconds;
+      if (first_of_shape) continue;
       seconds_.push_back(seconds);
       NoteSpeed();
       SetPatience();
+    }
+    if (pads_ && Order() == SequenceOrder::kLongestLate) {
+      DrawRows(true);
+      UseRows(program, executor);
+      Step(program, executor, i++);
     }
     if (auto sentence = StateNotFinite(program.program(), executor, request_.workload, i - 1)) {
       throw NotFinite(*sentence);
     }
   }
 
-  bool Enough(int64_t timed, double spent) const {
+  SequenceOrder Order() const { return request_.workload.sequences.order; }
+
+  void DrawRows(bool longest) {
+    rows_ = longest ? row_lengths_.NextWithLongest() : row_lengths_.Next();
+  }
+
+  // The step's rows are the drawn ones. True if no step had rows as long.
+  bool UseRows(TrialProgram& program, Executor& executor) {
+    if (!pads_) return false;
+    data_->BeginStep(rows_);
+    return program.UseRows(rows_.padded_tokens, executor);
+  }
+
+  bool Enough(double spent) const {
+    const auto timed = static_cast<int64_t>(seconds_.size());
     if (timed < std::max<int64_t>(request_.min_steps, 1)) return false;
     return timed >= request_.max_steps || spent >= request_.step_budget_seconds;
   }
 
-  double Step(PromotedProgram& program, Executor& executor, int64_t index) {
+  double Step(TrialProgram& program, Executor& executor, int64_t index) {
     const double begin = executor.device().Seconds();
     if (index == 0) {
       executor.RunFirstStep();
@@ -165,7 +200,7 @@ class Trial {
     return seconds;
   }
 
-  void Report(const PromotedProgram& program, Executor& executor, int64_t index,
+  void Report(const TrialProgram& program, Executor& executor, int64_t index,
               double seconds) {
     StepReport report;
     report.index = index;
@@ -198,10 +233,16 @@ class Trial {
     measurement_.steps = static_cast<int64_t>(seconds_.size());
     measurement_.step_seconds = Median(seconds_);
     measurement_.step_seconds_stderr = MedianStderr(seconds_);
-    const double tokens = static_cast<double>(config.micro_batch * config.grad_accum *
-                                              request_.workload.world_size *
-                                              request_.workload.seq_len);
-    measurement_.tokens_per_second = tokens / measurement_.step_seconds;
+    const auto ranks = static_cast<double>(request_.workload.world_size);
+    if (pads_) {  // what was learnt from: steps differ, so it is a mean
+      tokens_ += static_cast<double>(rows_.tokens());
+      timed_seconds_ += seconds_.back();
+      measurement_.tokens_per_second = ranks * tokens_ / timed_seconds_;
+      return;
+    }
+    const auto tokens = static_cast<double>(config.micro_batch * config.grad_accum *
+                                            request_.workload.seq_len);
+    measurement_.tokens_per_second = ranks * tokens / measurement_.step_seconds;
   }
 
   void NotePeaks(Executor& executor) {
@@ -217,8 +258,13 @@ class Trial {
   const TrialRequest& request_;
   const TrialEvents& events_;
   Measurement& measurement_;
+  const bool pads_;
+  RowLengths row_lengths_;
+  StepRows rows_;  // of the step that runs
+  std::shared_ptr<DataSource> data_;
   std::unique_ptr<comm::GlooCommunicator> communicator_;
   std::vector<double> seconds_;
+  double tokens_ = 0, timed_seconds_ = 0;
 };
 
 void NoteShortage(const OutOfMemory& error, Measurement& measurement) {

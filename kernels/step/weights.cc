@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/model/parameters.h"
 #include "kernels/core/float16.h"
-#include "kernels/step/random.h"
+#include "kernels/core/random.h"
+#include "kernels/model/parameters.h"
 
 namespace hbmtune::step {
 namespace {

@@ -124,6 +124,7 @@ TEST(Convert, EnumsHaveTheSameValuesOnBothSides) {
   ExpectSameNames<Framework>(v1::Framework_descriptor());
   ExpectSameNames<Optimizer>(v1::Optimizer_descriptor());
   ExpectSameNames<SequenceLayout>(v1::SequenceLayout_descriptor());
+  ExpectSameNames<SequenceOrder>(v1::SequenceOrder_descriptor());
   ExpectSameNames<OptimizerOffload>(v1::OptimizerOffload_descriptor());
   ExpectSameNames<ActivationOffload>(v1::ActivationOffload_descriptor());
   ExpectSameNames<AttentionKind>(v1::AttentionKind_descriptor());

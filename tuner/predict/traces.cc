@@ -79,10 +79,17 @@ TraceCache& Cache() {
   return cache;
 }
 
+// What one lowering is of, beside the config.
+struct Rows {
+  int64_t rank = 0;
+  int64_t tokens = 0;  // of a row; 0: seq_len
+};
+
 void LowerFor(const Workload& workload, const TrainConfig& config,
-              const device::DeviceProfile& profile, int64_t rank, Program& program) {
+              const device::DeviceProfile& profile, const Rows& rows, Program& program) {
   if (workload.framework == Framework::kFused) {
     lowering::FusedOptions options;
+    options.row_tokens = rows.tokens;
     if (config.promotion.grad_norm_threshold > 0) {  // who is promoted, data decides: at most all
       for (std::string& name : lowering::TrainedNames(workload)) {
         options.promoted.insert(std::move(name));
@@ -95,7 +102,7 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
   options.gpu.compute_units = static_cast<int64_t>(profile.compute_units.value);
   options.gpu.workspace_bytes = profile.workspace_bytes();
   options.gpu.capacity_bytes = static_cast<int64_t>(profile.capacity_bytes.value);
-  options.rank = rank;
+  options.rank = rows.rank;
   // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
   // cuBLASLt's anew for each product, as recorded.
   options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;
@@ -103,13 +110,13 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
 }
 
 device::StepTrace TraceWith(Workload workload, const TrainConfig& config,
-                            const device::DeviceProfile& profile, int64_t rank,
+                            const device::DeviceProfile& profile, const Rows& rows,
                             int64_t layers) {
   // Fresh memory for every Program cost a quarter of the time; that of a large one is not kept.
   thread_local Program program;
   constexpr size_t kLargeViews = 16384;  // 2 MiB of them
   workload.model.layers = layers;
-  LowerFor(workload, config, profile, rank, program);
+  LowerFor(workload, config, profile, rows, program);
   device::StepTrace trace = device::TraceOf(program);
   if (program.views.capacity() > kLargeViews) program = {};
   return trace;
@@ -117,30 +124,30 @@ device::StepTrace TraceWith(Workload workload, const TrainConfig& config,
 
 // From a model of three periods and one of four, where that is less work than the whole.
 device::FoldedTrace TraceOfRank(const Workload& workload, const TrainConfig& config,
-                                const device::DeviceProfile& profile, int64_t rank) {
+                                const device::DeviceProfile& profile, const Rows& rows) {
   const int64_t layers = workload.model.layers;
   if (const auto period = lowering::LayerPeriod(workload, config)) {
     const int64_t few = 3 * *period + layers % *period;
     if (2 * few + *period < layers) {
-      auto folded = device::Fold(TraceWith(workload, config, profile, rank, few),
-                                 TraceWith(workload, config, profile, rank, few + *period),
+      auto folded = device::Fold(TraceWith(workload, config, profile, rows, few),
+                                 TraceWith(workload, config, profile, rows, few + *period),
                                  (layers - few) / *period);
       if (folded) return std::move(*folded);
     }
   }
-  return device::Folded(TraceWith(workload, config, profile, rank, layers));
+  return device::Folded(TraceWith(workload, config, profile, rows, layers));
 }
 
 // Of all ranks the last reduces first, while most activations are alive; the first keeps the
 // embedding, whose gradient is the last and often the largest. The worse of the two stands for all;
 // stages 0 and 3 and DDP treat ranks alike.
 device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
-                              const device::DeviceProfile& profile) {
+                              const device::DeviceProfile& profile, int64_t row_tokens) {
   const int64_t last = std::max<int64_t>(1, workload.world_size) - 1;
-  device::FoldedTrace trace = TraceOfRank(workload, config, profile, last);
+  device::FoldedTrace trace = TraceOfRank(workload, config, profile, {last, row_tokens});
   const int64_t stage = config.zero.stage;
   if (last == 0 || !UsesDeepspeed(workload.framework) || stage < 1 || stage > 2) return trace;
-  device::FoldedTrace first = TraceOfRank(workload, config, profile, 0);
+  device::FoldedTrace first = TraceOfRank(workload, config, profile, {0, row_tokens});
   const bool worse = device::PeakOfBlocks(first, {}).bytes > device::PeakOfBlocks(trace, {}).bytes;
   return worse ? std::move(first) : std::move(trace);
 }
@@ -164,7 +171,7 @@ int64_t ExtraMicroSteps(const TrainConfig& config) {
 }
 
 absl::StatusOr<Trace> FoldedFor(const Workload& workload, const TrainConfig& config,
-                                const device::DeviceProfile& profile) {
+                                const device::DeviceProfile& profile, int64_t row_tokens) {
   Workload shown = workload;
   shown.global_batch = 0;
   TrainConfig lowered = config;
@@ -172,10 +179,12 @@ absl::StatusOr<Trace> FoldedFor(const Workload& workload, const TrainConfig& con
   lowered.allocator = {};
   lowered.cleanup_every_steps = 0;
   const std::string key =
-      ToJson(shown).dump() + ToJson(lowered).dump() + profile.name + profile.architecture;
+      ToJson(shown).dump() + ToJson(lowered).dump() + profile.name + profile.architecture +
+      std::to_string(row_tokens);
   if (auto trace = Cache().Find(key)) return trace;
   try {
-    auto trace = std::make_shared<const device::FoldedTrace>(MakeTrace(shown, lowered, profile));
+    auto trace = std::make_shared<const device::FoldedTrace>(
+        MakeTrace(shown, lowered, profile, row_tokens));
     Cache().Add(key, trace);
     return trace;
   } catch (const std::invalid_argument& error) {

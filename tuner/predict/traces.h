@@ -16,9 +16,11 @@ namespace hbmtune::predict {
 // The framework's Program of a config, ready for dry runs, with alike layers written once where
 // they are alike. Configs that differ only in what a Program does not depend on (allocator
 // settings, micro-steps beyond two) share one; the latest 16 MiB of them are kept.
-// INVALID_ARGUMENT names what the framework's lowering does not model. Thread-safe.
+// INVALID_ARGUMENT names what the framework's lowering does not model. Thread-safe. `row_tokens`:
+// what rows are padded to, 0 for seq_len.
 absl::StatusOr<std::shared_ptr<const device::FoldedTrace>> FoldedFor(
-    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile);
+    const Workload& workload, const TrainConfig& config, const device::DeviceProfile& profile,
+    int64_t row_tokens = 0);
 
 // The same written out, made anew by each call.
 absl::StatusOr<std::shared_ptr<const device::StepTrace>> TraceFor(

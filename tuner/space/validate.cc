@@ -25,6 +25,10 @@ absl::Status CheckSequences(const Workload& w) {
     return Illegal("sequences.mean_ratio ", w.sequences.mean_ratio,
                    " must be over 0 and at most 1");
   }
+  if (w.sequences.pad_multiple < 1) {
+    return Illegal("sequences.pad_multiple ", w.sequences.pad_multiple,
+                   " must be at least 1 token");
+  }
   return absl::OkStatus();
 }
 

@@ -20,7 +20,7 @@ struct Context {
   Dtype compute;        // of products and activations
   int64_t batch = 0;    // sequences of the micro-batch
   int64_t tokens = 0;   // of one sequence
-  Tensor cos = {}, sin = {};  // rotary tables [tokens, head_dim / 2] fp32
+  Tensor cos = {}, sin = {};  // rotary tables [seq_len, head_dim / 2] fp32
   // Of the documents in packed rows [batch, tokens] int64, while a forward pass or a recomputation
   // runs; else empty. Nodes that will want it keep it.
   Tensor starts = {};

@@ -223,7 +223,7 @@ Tensor Decoder(Context& context, Tensor token_ids, Targets targets, const Tensor
 void MakeRotaryTables(Context& context) {
   const ModelSpec& model = context.model();
   if (model.architecture == Architecture::kGpt2) return;
-  const Dims shape{context.tokens, model.head_dim / 2};
+  const Dims shape{context.workload.seq_len, model.head_dim / 2};
   context.cos = context.tape.Empty(context.statistics(), shape, Category::kWeights);
   context.sin = context.tape.Empty(context.statistics(), shape, Category::kWeights);
   context.tape.Run(ops::kRotaryTable, {}, {context.cos, context.sin},

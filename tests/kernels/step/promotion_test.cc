@@ -12,6 +12,7 @@
 #include "kernels/step/gradient_norms.h"
 #include "kernels/step/not_finite.h"
 #include "kernels/step/trial.h"
+#include "kernels/step/trial_program.h"
 #include "kernels/step/weights.h"
 #include "tests/kernels/lowering/small_models.h"
 #include "tests/kernels/lowering/step_run.h"
@@ -90,7 +91,7 @@ class PromotingRun {
  private:
   Workload workload_ = SmallLlama();
   TrainConfig config_;
-  step::PromotedProgram program_;
+  step::TrialProgram program_;
   device::HostDevice device_;
   step::Executor executor_;
   std::unique_ptr<step::DataSource> data_;

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "kernels/core/float16.h"
+#include "kernels/core/random.h"
 #include "kernels/ops/linear/linear.h"
-#include "kernels/step/random.h"
 
 namespace hbmtune::testing {
 namespace {
@@ -36,7 +36,7 @@ void AddRoundings(const OpArgs& args) {
     if (x == 0) continue;  // rounds to itself
     int exponent = 0;
     std::frexp(x, &exponent);  // numbers beside x are 2^(exponent − bits) apart
-    const uint64_t random = step::Mix(attrs.seed + static_cast<uint64_t>(i));
+    const uint64_t random = Mix(attrs.seed + static_cast<uint64_t>(i));
     const double uniform = static_cast<double>(random >> 11) * 0x1p-53 - 0.5;
     x += std::ldexp(uniform, exponent - static_cast<int>(attrs.significand_bits));
   }
@@ -115,7 +115,7 @@ Program WithRoundings(const Program& half, const Program& full, int significand_
   });
   return AfterOutputs(full, kRoundings, [&](const Output& output) -> std::optional<Attrs> {
     if (!rounds[output.index]) return std::nullopt;
-    return Attrs::Of(RoundingAttrs{significand_bits, step::Mix(seed * 10'000 + output.index)});
+    return Attrs::Of(RoundingAttrs{significand_bits, Mix(seed * 10'000 + output.index)});
   });
 }
 

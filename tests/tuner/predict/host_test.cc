@@ -54,6 +54,30 @@ TEST(PredictOnHost, PeaksAreThoseOfTheTrialToTheByte) {
   }
 }
 
+// A trial's nine drawn steps and the longest are what the estimate plays. It then goes on until the
+// reserved memory stands; in these it stands at once.
+TEST(PredictOnHost, PlaysThePaddedStepsOfATrial) {
+  for (SequenceOrder order : {SequenceOrder::kLongestLate, SequenceOrder::kLongestFirst}) {
+    for (int64_t micro_batch : {1, 4}) {
+      step::TrialRequest request;
+      request.workload = SmallJob();
+      request.workload.seq_len = 512;
+      request.workload.sequences = {SequenceLayout::kPadded, 8, 0.3, order, 16};
+      request.config.micro_batch = micro_batch;
+      request.memory_bytes = kGiB;
+      request.warmup_steps = 8;  // nine steps, whatever shapes come
+      request.max_steps = 1;
+      const Measurement measured = step::RunTrial(request);
+      ASSERT_EQ(measured.outcome, Outcome::kOk) << measured.message;
+      auto estimate = Predict(request.workload, request.config, *device::FindProfile("host"),
+                              {.capacity_bytes = kGiB});
+      ASSERT_TRUE(estimate.ok()) << estimate.status();
+      EXPECT_EQ(estimate->peak_allocated_bytes, measured.peak_allocated_bytes);
+      EXPECT_EQ(estimate->peak_reserved_bytes, measured.peak_reserved_bytes);
+    }
+  }
+}
+
 TEST(PredictOnHost, AlsoInBf16WithMastersAndALora) {
   TrainConfig config;
   config.param_dtype = config.compute_dtype = Dtype::kBf16;

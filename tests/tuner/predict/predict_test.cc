@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/core/units.h"
+#include "kernels/model/presets.h"
 
 namespace hbmtune {
 namespace {
@@ -209,6 +210,26 @@ TEST(Predict, RefusesWhatMakesNoSense) {
               HasSubstr("8192 is longer than the model's 4096 positions"));
   auto host = Predict(Job(Framework::kFused), {}, *device::FindProfile("host"), {});
   EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A figure to remember: blocks of other lengths in the cache do not serve the longest row.
+TEST(Predict, WhenTheLongestRowComesDecidesWhatIsReserved) {
+  Workload workload;
+  workload.model = *FindPreset("llama2-7b");
+  workload.lora.rank = 16;
+  TrainConfig config;
+  config.micro_batch = 4;
+  config.param_dtype = config.compute_dtype = Dtype::kBf16;
+  auto reserved = [&](SequenceLayout layout, SequenceOrder order) {
+    workload.sequences = {layout, 1, 0.4, order, 64};
+    auto estimate = Predict(workload, config, *device::FindProfile("mi300x"), {});
+    EXPECT_TRUE(estimate.ok()) << estimate.status();
+    EXPECT_LE(estimate->interval.low_ratio, 0);
+    return static_cast<double>(estimate->peak_reserved_bytes);
+  };
+  const double alike = reserved(SequenceLayout::kFixed, SequenceOrder::kLongestLate);
+  EXPECT_GT(reserved(SequenceLayout::kPadded, SequenceOrder::kLongestLate), 1.1 * alike);
+  EXPECT_NEAR(reserved(SequenceLayout::kPadded, SequenceOrder::kLongestFirst), alike, 0.02 * alike);
 }
 
 }  // namespace

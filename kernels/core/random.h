@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace hbmtune::step {
+namespace hbmtune {
 
 // SplitMix64's finaliser: a good 64-bit hash of a counter (Steele, Lea, Flood 2014).
 inline uint64_t Mix(uint64_t x) {
@@ -12,4 +12,4 @@ inline uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-}  // namespace hbmtune::step
+}  // namespace hbmtune
