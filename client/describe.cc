@@ -87,6 +87,16 @@ std::string DescribeRest(const TrainConfig& config) {
   return text;
 }
 
+std::string DescribeSequences(const Workload& workload) {
+  const std::string longest = std::to_string(workload.seq_len);
+  switch (workload.sequences.layout) {
+    case SequenceLayout::kFixed: return "seq " + longest;
+    case SequenceLayout::kPacked: return "seq " + longest + " packed";
+    case SequenceLayout::kPadded: break;
+  }
+  return "seq up to " + longest + " padded, " + std::string(Name(workload.sequences.order));
+}
+
 std::string Percent(double ratio) {
   char text[32];
   std::snprintf(text, sizeof text, "%s%.0f %%", ratio < 0 ? "−" : "+", std::fabs(100 * ratio));
@@ -100,7 +110,7 @@ std::string DescribeWorkload(const Workload& workload) {
   text += workload.lora.rank > 0 ? " · LoRA rank " + std::to_string(workload.lora.rank)
                                  : std::string(" · full fine-tune");
   text += " · " + std::string(Name(workload.optimizer));
-  text += " · seq " + std::to_string(workload.seq_len);
+  text += " · " + DescribeSequences(workload);
   if (workload.world_size > 1) text += " · " + std::to_string(workload.world_size) + " GPUs";
   return text + " · " + std::string(Name(workload.framework));
 }

@@ -65,6 +65,10 @@ TEST(Describe, AWorkloadOnALine) {
   workload.world_size = 1;
   EXPECT_EQ(DescribeWorkload(workload),
             "llama2-13b · LoRA rank 16 · adamw · seq 2048 · hf-sdpa+deepspeed");
+  workload.sequences.layout = SequenceLayout::kPadded;
+  EXPECT_EQ(DescribeWorkload(workload),
+            "llama2-13b · LoRA rank 16 · adamw · seq up to 2048 padded, longest-late · "
+            "hf-sdpa+deepspeed");
 }
 
 TEST(Describe, EvidenceHasItsIntervalWhenThereIsOne) {
