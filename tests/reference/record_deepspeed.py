@@ -264,10 +264,12 @@ def draw(seed):
     if stage == 3 and arch not in ("llama", "mistral", "qwen2"):
         arch = pick(("llama", "mistral", "qwen2"))
     optimizer = "adamw_foreach" if model.optimizer == "adamw_loop" else model.optimizer
-    model = dataclasses.replace(model, arch=arch, tied=False, precision="bf16",
+    model = dataclasses.replace(model, arch=arch, tied=model.tied and stage < 3, precision="bf16",
                                 outputs_fp32=False, optimizer=optimizer)
     return ZeroSpec(model, stage=stage, rank=pick((0, 1)), dtype=pick(("bf16", "fp16")),
+                    zero_init=stage == 3 and pick((False, True)),
                     overlap_comm=pick((None, True, False)),
+                    contiguous_gradients=pick((True, True, True, False)),
                     offload=pick(("none", "none", "optimizer")),
                     reduce_scatter=pick((True, True, False)),
                     reduce_bucket_size=pick((50_000, 200_000, 1_000_000)),

@@ -51,9 +51,6 @@ void ReadWorkload(const Json& spec, Workload& w) {
     w.lora.targets = Get<std::string>(spec, "lora") == "qv" ? "attention" : "all-linear";
   }
   w.model.dropout = w.model.attention_dropout = Get<double>(spec, "dropout");
-  // Moved from the meta device, two modules that share a tensor get one each: a tied model was
-  // recorded untied.
-  w.model.tied_embeddings = false;
 }
 
 void ReadSpec(const Json& spec, Recording& run) {
@@ -153,7 +150,13 @@ Recording ReadRecording(const Json& run) {
   const Json spec = Get<Json>(run, "spec");
   const bool zero = spec.contains("stage");
   ReadSpec(zero ? Get<Json>(spec, "model") : spec, result);
-  if (zero) ReadZero(spec, result);
+  if (zero) {
+    ReadZero(spec, result);
+  } else {
+    // Moved from the meta device, two modules that share a tensor get one each: a tied model was
+    // recorded untied.
+    result.workload.model.tied_embeddings = false;
+  }
   const auto ops = Get<std::vector<std::string>>(run, "ops");
   int64_t allocations = 0;
   for (const Json& phase : Get<Json>(run, "phases")) {

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "kernels/lowering/hf/aten.h"
+#include "kernels/lowering/hf/weight_gatherer.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/aten_reduce/aten_reduce.h"
 #include "kernels/ops/copy/copy.h"
@@ -58,7 +59,12 @@ void Aten::Save(Node& node, const Tensor& tensor) {
     saved.recomputation = dropping_;
     saved.index = dropping_->dropped_++;
   } else if (tensor) {
-    saved.tensor = tape_.Detach(tensor);
+    // Of a leaf the tensor itself is kept, and a partitioned weight's memory comes and goes. What a
+    // recomputation saves is detached if it wants a gradient.
+    const bool itself = module_hooks_ != nullptr &&
+                        !(recomputing_ && tensor.requires_grad()) &&
+                        module_hooks_->IsWeight(tensor);
+    saved.tensor = itself ? tensor : tape_.Detach(tensor);
     if (recomputing_) {
       recomputing_->tensors_.push_back(saved.tensor);
       if (++recomputing_->recomputed_ == recomputing_->dropped_) {

@@ -147,13 +147,13 @@ Tensor Aten::LinearOfPartitioned(Tensor x, const Tensor& weight, const Tensor& b
   };
   Node node = Record("LinearFunctionForZeroStage3Backward", {&x, &weight, &bias});
   Tensor flat = ReshapeNoGrad(x, {rows, in});
-  Save(node, flat);
+  Tensor out = New(x.dtype(), {rows, out_width});
+  Product(flat, turned(weight), bias, out);
+  Save(node, flat);  // a function written in Python saves when it has computed
   if (dropping_ || recomputing_) {
     Save(node, weight);
     if (bias) Save(node, bias);
   }
-  Tensor out = New(x.dtype(), {rows, out_width});
-  Product(flat, turned(weight), bias, out);
   Tensor result = tape_.ViewOf(out, shape, DenseStrides(shape));
   const Dims input_shape = x.shape();
   Finish(std::move(node), {&x, &weight, &bias}, result,
@@ -170,6 +170,7 @@ Tensor Aten::LinearOfPartitioned(Tensor x, const Tensor& weight, const Tensor& b
              grads[1] = tape_.ViewOf(transposed, weight.shape(), DenseStrides(weight.shape()));
            }
            if (g.needs(2)) grads[2] = SumTo(grad, {out_width});
+           for (Tensor& local : g.saved) local = {};  // as Python's frame lets go of them
            return grads;
          });
   return result;

@@ -12,6 +12,7 @@ namespace {
 struct LlamaLayer {
   LinearModule q, k, v, o, gate, up, down;
   NormModule input_norm, post_norm;
+  ModuleTag self, attention, mlp, activation;
 };
 
 class Llama final : public HfModel {
@@ -37,7 +38,7 @@ class Llama final : public HfModel {
  protected:
   Tensor Hidden(const Tensor& ids) override {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
-    ContainerEnters();
+    Enter(model_tag_, {});
     Tensor embeddings = Embed(ids, embedding_);
     auto inputs = std::make_shared<LayerInputs>();
     inputs->positions_first = model_.architecture == Architecture::kMistral;
@@ -45,7 +46,7 @@ class Llama final : public HfModel {
     FindPackedSequences(aten_, batch, seq_len);
     if (eager()) inputs->mask = MakeEagerMask(aten_, embeddings.dtype(), batch, seq_len);
     Tensor hidden = embeddings;
-    ContainerEnters();  // of the rotary embedding
+    Enter(rotary_tag_, hidden);
     std::tie(inputs->cos, inputs->sin) =
         MakeRotary(aten_, inverse_frequencies_[0], seq_len, hidden.dtype());
     for (const LlamaLayer& layer : layers_) {
@@ -67,16 +68,18 @@ class Llama final : public HfModel {
     mask = {};
     sin = {};
     cos = {};
-    return ContainerLeaves(std::move(hidden));
+    return Leave(model_tag_, std::move(hidden));
   }
 
  private:
-  void ContainerEnters() {
-    if (ModuleHooks* hooks = aten_.module_hooks()) hooks->EnterContainer();
-  }
-  Tensor ContainerLeaves(Tensor out) {
+  // Of modules that only contain others.
+  Tensor Enter(const ModuleTag& module, Tensor input) {
     ModuleHooks* hooks = aten_.module_hooks();
-    return hooks ? hooks->LeaveContainer(std::move(out)) : out;
+    return hooks ? hooks->Enter({&module, {}}, std::move(input)) : input;
+  }
+  Tensor Leave(const ModuleTag& module, Tensor out) {
+    ModuleHooks* hooks = aten_.module_hooks();
+    return hooks ? hooks->Leave({&module, {}}, std::move(out)) : out;
   }
 
   void AddLayer(int64_t index, int64_t width) {
@@ -108,7 +111,7 @@ class Llama final : public HfModel {
 
   std::pair<Tensor, Tensor> SelfAttention(const LlamaLayer& layer, const LayerInputs& in,
                                           const Tensor& x) {
-    ContainerEnters();
+    Enter(layer.attention, {});  // its input comes by keyword
     Tensor q = Heads(layer.q, x);
     Tensor k = Heads(layer.k, x);
     Tensor v = Heads(layer.v, x);
@@ -124,23 +127,21 @@ class Llama final : public HfModel {
     q = {};
     k = {};
     v = {};
-    return {ContainerLeaves(std::move(out)), std::move(weights)};
+    return {Leave(layer.attention, std::move(out)), std::move(weights)};
   }
 
-  Tensor Mlp(const LlamaLayer& layer, const Tensor& x) {
-    ContainerEnters();
-    Tensor gate = ApplyLinear(aten_, layer.gate, x);
-    ContainerEnters();  // of the activation
-    gate = ContainerLeaves(aten_.Silu(std::move(gate)));
+  Tensor Mlp(const LlamaLayer& layer, Tensor x) {
+    x = Enter(layer.mlp, std::move(x));
+    Tensor gate = Enter(layer.activation, ApplyLinear(aten_, layer.gate, x));
+    gate = Leave(layer.activation, aten_.Silu(std::move(gate)));
     Tensor up = ApplyLinear(aten_, layer.up, x);
-    return ContainerLeaves(
-        ApplyLinear(aten_, layer.down, aten_.Mul(std::move(gate), std::move(up))));
+    return Leave(layer.mlp,
+                 ApplyLinear(aten_, layer.down, aten_.Mul(std::move(gate), std::move(up))));
   }
 
   Tensor Layer(const LlamaLayer& layer, const LayerInputs& in, const Tensor& x) {
-    ContainerEnters();
-    Tensor residual = x;
-    Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, x);
+    Tensor residual = Enter(layer.self, x);
+    Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, residual);
     auto [attended, weights] = SelfAttention(layer, in, hidden);
     hidden = std::move(attended);
     Tensor sum = aten_.Add(residual, hidden);
@@ -153,13 +154,14 @@ class Llama final : public HfModel {
     sum = aten_.Add(residual, hidden);
     hidden = std::move(sum);
     residual = {};
-    return ContainerLeaves(std::move(hidden));
+    return Leave(layer.self, std::move(hidden));
   }
 
   Tensor embedding_;
   std::vector<LlamaLayer> layers_;
   NormModule norm_;
   std::array<Tensor, 2> inverse_frequencies_;
+  ModuleTag model_tag_, rotary_tag_;
 };
 
 }  // namespace

@@ -18,16 +18,15 @@ AttentionCall HfModel::Attention(double scale) const {
 
 Tensor HfModel::Embed(const Tensor& ids, const Tensor& weight) {
   ModuleHooks* hooks = aten_.module_hooks();
-  if (hooks) hooks->Enter(weight, {});
+  if (hooks) hooks->Enter({&weight, {weight}}, {});
   Tensor out = aten_.Embedding(ids, weight);
-  if (hooks) out = hooks->Leave(weight, std::move(out));
   const bool checkpoints = config_.checkpoint.every > 0;
   if (workload_.lora.rank > 0 && checkpoints && aten_.tape().grad_enabled()) {
     // A leaf of its own: it and its gradient live as long as the graph.
     out.set_requires_grad(true);
     embedding_leaf_ = out;
   }
-  return out;
+  return hooks ? hooks->Leave({&weight, {weight}}, std::move(out)) : out;
 }
 
 Tensor HfModel::RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tensor& hidden,
@@ -66,13 +65,17 @@ Tensor HfModel::Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32)
   const bool autocast = config_.compute_dtype != config_.param_dtype;
   aten_.EnterAutocast(autocast ? std::optional(config_.compute_dtype) : std::nullopt);
   ModuleHooks* hooks = aten_.module_hooks();
-  if (hooks) hooks->EnterContainer();
+  // PEFT calls its wrapped model's forward(), around that model's hooks.
+  const bool peft = workload_.lora.rank > 0;
+  if (hooks) hooks->Enter({&causal_lm_, {}}, {});
+  if (hooks && peft) hooks->Enter({&lora_model_, {}}, {});
   Tensor hidden = Hidden(ids);
   aten_.set_category(Category::kLogits);
   aten_.tape().Phase(PhaseKind::kLoss);
   Tensor logits = ApplyLinear(aten_, head_, hidden);
   Tensor loss = LossOf(logits, labels);
-  if (hooks) loss = hooks->LeaveContainer(std::move(loss));
+  if (hooks && peft) loss = hooks->Leave({&lora_model_, {}}, std::move(loss));
+  if (hooks) loss = hooks->Leave({&causal_lm_, {}}, std::move(loss));
   hidden = {};
   aten_.ExitAutocast();
   if (outputs_fp32) {

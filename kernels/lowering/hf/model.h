@@ -62,6 +62,7 @@ class HfModel {
 
   std::vector<std::shared_ptr<LayerInputs>> held_by_graph_;
   Tensor embedding_leaf_;
+  ModuleTag causal_lm_, lora_model_;
 };
 
 // llama.cc (Llama, Mistral, Qwen2), gpt2.cc, falcon.cc: allocates the parameters.

@@ -95,8 +95,10 @@ namespace {
 Tensor ApplyPlain(Aten& aten, Tensor x, const Tensor& weight, const Tensor& bias = {}) {
   ModuleHooks* hooks = aten.module_hooks();
   if (hooks == nullptr) return aten.Linear(std::move(x), weight, bias);
-  Tensor input = hooks->Enter(weight, std::move(x));
-  return hooks->Leave(weight, aten.LinearOfPartitioned(std::move(input), weight, bias));
+  HookedModule module{&weight, {weight}};
+  if (bias) module.weights.push_back(bias);
+  Tensor input = hooks->Enter(module, std::move(x));
+  return hooks->Leave(module, aten.LinearOfPartitioned(std::move(input), weight, bias));
 }
 
 Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
@@ -120,18 +122,20 @@ Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
 // peft/tuners/lora/layer.py, Linear.forward.
 Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
   ModuleHooks* hooks = module.lora_a ? aten.module_hooks() : nullptr;
-  if (hooks) hooks->EnterContainer();
+  if (hooks) x = hooks->Enter({&module.lora, {}}, std::move(x));
   Tensor result = ApplyBase(aten, module, x);
   if (!module.lora_a) {
     x = {};
     return result;
   }
   const Dtype dtype = result.dtype();
+  if (hooks) hooks->Read({&module.lora, {}}, module.lora_a);  // its dtype, to cast x
   // The caller's tuple of arguments holds x itself.
   Tensor wide = aten.To(x, module.lora_a.dtype());
-  if (hooks) hooks->EnterContainer();  // dropout, which is the identity for 0
-  Tensor dropped = aten.Dropout(wide, module.lora_dropout);
-  if (hooks) dropped = hooks->LeaveContainer(std::move(dropped));
+  // Dropout is a module, too, and the identity for 0.
+  Tensor kept = hooks ? hooks->Enter({&module.dropout, {}}, wide) : wide;
+  Tensor dropped = aten.Dropout(std::move(kept), module.lora_dropout);
+  if (hooks) dropped = hooks->Leave({&module.dropout, {}}, std::move(dropped));
   Tensor low = ApplyPlain(aten, std::move(dropped), module.lora_a);
   Tensor high = ApplyPlain(aten, std::move(low), module.lora_b);
   Tensor scaled = aten.MulScalar(std::move(high), module.lora_scaling);
@@ -141,16 +145,12 @@ Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x) {
   result = std::move(cast);
   wide = {};
   x = {};
-  return hooks ? hooks->LeaveContainer(std::move(result)) : result;
+  return hooks ? hooks->Leave({&module.lora, {}}, std::move(result)) : result;
 }
 
-Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x) {
-  if (ModuleHooks* hooks = aten.module_hooks()) {
-    aten.set_module_hooks(nullptr);
-    Tensor out = ApplyRmsNorm(aten, weight, eps, hooks->Enter(weight, x));
-    aten.set_module_hooks(hooks);
-    return hooks->Leave(weight, std::move(out));
-  }
+namespace {
+
+Tensor RmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x) {
   const Dtype dtype = x.dtype();
   Tensor hidden = aten.To(x, Dtype::kF32);
   Tensor variance = aten.MeanLast(aten.Pow(hidden, 2));
@@ -162,6 +162,16 @@ Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& 
   hidden = {};
   variance = {};
   return out;
+}
+
+}  // namespace
+
+Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x) {
+  ModuleHooks* hooks = aten.module_hooks();
+  if (hooks == nullptr) return RmsNorm(aten, weight, eps, x);
+  const HookedModule module{&weight, {weight}};
+  Tensor input = hooks->Enter(module, x);
+  return hooks->Leave(module, RmsNorm(aten, weight, eps, input));
 }
 
 }  // namespace hbmtune::lowering

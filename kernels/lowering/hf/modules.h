@@ -17,6 +17,9 @@ struct HfParameter {
   bool decayed = true;  // in Trainer's group with weight decay
 };
 
+// Stands for a module that has no parameters of its own; only its address matters.
+struct ModuleTag {};
+
 // torch.nn.Linear or GPT-2's Conv1D, with PEFT's LoRA around it where it is a target.
 struct LinearModule {
   Tensor weight, bias;
@@ -25,6 +28,7 @@ struct LinearModule {
   double lora_dropout = 0;
   bool conv = false;  // weight is [in, out]
   bool falcon = false;  // x @ weight.T, written out
+  ModuleTag lora, dropout;  // PEFT's around all of it, and in front of lora_a
 };
 
 struct NormModule {

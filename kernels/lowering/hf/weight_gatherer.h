@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
-#include <functional>
+#include <map>
 #include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/train_config.h"
@@ -10,22 +14,30 @@
 
 namespace hbmtune::lowering {
 
+// A module of Python's: what stands for it, and the parameters of its own (a container's: none).
+struct HookedModule {
+  const void* identity;
+  std::vector<Tensor> weights;
+};
+
 // Told where modules begin and end, forward and backward: DeepSpeed's hooks on every module.
-// Containers have no parameters of their own; they count as steps all the same.
 class ModuleHooks {
  public:
   virtual ~ModuleHooks() = default;
-  // Before a module with this weight computes; the input with what runs after its backward pass.
-  virtual Tensor Enter(const Tensor& weight, Tensor input) = 0;
+  // Before the module computes; its input with what runs after its backward pass. Nothing runs
+  // where the input is empty (passed by keyword, hooks do not see it) or wants no gradient.
+  virtual Tensor Enter(const HookedModule& module, Tensor input) = 0;
   // After it; the output with what runs before its backward pass.
-  virtual Tensor Leave(const Tensor& weight, Tensor output) = 0;
-  virtual void EnterContainer() = 0;
-  virtual Tensor LeaveContainer(Tensor output) = 0;
+  virtual Tensor Leave(const HookedModule& module, Tensor output) = 0;
+  // While it computes, the module looks at a weight of another.
+  virtual void Read(const HookedModule& module, const Tensor& weight) = 0;
+  virtual bool IsWeight(const Tensor& tensor) const = 0;
 };
 
 // Stage 3's weights (partitioned_param_coordinator.py of 0.19): each rank keeps a share; a weight
 // is gathered for the module that needs it, or ahead of it, and released when its next use is far.
-// The first pass only learns the order of modules. Small parameters are never given up.
+// The first pass only learns the order of modules; once it is known small weights are never
+// given up, but for the optimizer's step.
 class WeightGatherer final : public ModuleHooks {
  public:
   WeightGatherer(Aten& aten, const ZeroConfig& config, int64_t ranks)
@@ -37,16 +49,19 @@ class WeightGatherer final : public ModuleHooks {
   void SetShare(const Tensor& parameter, Tensor share);
   // A new pass over the model begins.
   void Reset();
+  // A backward pass ends: modules whose input wanted no gradient have not let go of their weights.
+  void ReleaseLeftovers();
+  // Around the optimizer's step: no weight is whole during it, small ones are after it.
   void ReleaseAll();
+  void GatherPersistent();
 
-  Tensor Enter(const Tensor& weight, Tensor input) override;
-  Tensor Leave(const Tensor& weight, Tensor output) override;
-  void EnterContainer() override { Fetch(kNone); }
-  Tensor LeaveContainer(Tensor output) override;
+  Tensor Enter(const HookedModule& module, Tensor input) override;
+  Tensor Leave(const HookedModule& module, Tensor output) override;
+  // A weight that is not there is gathered, and from then on counts as the module's own, too.
+  void Read(const HookedModule& module, const Tensor& weight) override;
+  bool IsWeight(const Tensor& tensor) const override { return Find(tensor) < weights_.size(); }
 
  private:
-  static constexpr size_t kNone = ~size_t{0};
-
   // One all-gather: of a single weight straight into its place, of several into one flat tensor
   // from which each is copied when the first of them is waited for.
   struct Handle {
@@ -54,27 +69,39 @@ class WeightGatherer final : public ModuleHooks {
     std::vector<size_t> weights;
     bool copied = false;
   };
+  enum class Status { kShared, kInFlight, kWhole };
+  struct Module {
+    std::vector<size_t> weights;
+    std::set<size_t> recomputed;  // frozen ones gathered for a recomputation in its backward pass
+  };
   struct Weight {
     Tensor parameter, share;
     Dims shape;
     int64_t elements = 0;
     bool persistent = false;
-    bool gathered = false;  // or on its way
+    Status status = Status::kShared;
     std::shared_ptr<Handle> in_flight;
-    int64_t last_use = 0;  // known to the prefetcher
+    int64_t last_use = 0;         // known to the prefetcher
+    std::set<const Module*> users;  // that have not let go of it
   };
   struct Use {
     size_t weight;
     int64_t step;
   };
 
+  Module& ModuleOf(const HookedModule& module);
+  size_t Find(const Tensor& parameter) const;  // weights_.size() if it is none
   size_t IndexOf(const Tensor& parameter) const;
-  void Fetch(size_t weight);
-  void SkipQueue(size_t weight);
+  void Fetch(Module& module, bool forward);
+  void SkipQueue(const Module& module);
   void Prefetch();
   void Gather(const std::vector<size_t>& weights);
+  void GatherNow(Weight& weight);
   void WaitFor(size_t weight);
-  void Release(size_t weight);
+  void Release(Module& module, bool forward);
+  void ReleaseWeight(Weight& weight);
+  // Of a module's weights those whose next use is far.
+  const std::vector<size_t>& Releasable(const Module& module);
   bool NeededSoon(size_t weight) const;
   void Partition(Weight& weight);
 
@@ -82,11 +109,15 @@ class WeightGatherer final : public ModuleHooks {
   const ZeroConfig& config_;
   const int64_t ranks_;
   std::vector<Weight> weights_;
-  std::vector<size_t> order_;  // of modules, by their weight; kNone for containers
+  std::unordered_map<const void*, Module> modules_;
+  std::vector<const Module*> order_;
   bool complete_ = false;
   std::deque<Use> queue_;
   int64_t step_ = 0;
   int64_t available_elements_ = 0;
+  std::vector<Module*> in_backward_;  // fetched in the backward pass and not released, oldest first
+  // DeepSpeed decides once for each module and step, and remembers it.
+  std::map<std::pair<const Module*, int64_t>, std::vector<size_t>> releasable_;
 };
 
 }  // namespace hbmtune::lowering

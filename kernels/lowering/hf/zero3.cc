@@ -48,7 +48,6 @@ void Zero3Optimizer::Partition(std::vector<HfParameter>& parameters) {
     Tensor share;
     if (options_.zero_init) {
       share = tape.ViewOf(parameter.tensor, shape, {1});
-      if (persistent) tape.Rebind(parameter.tensor, aten_.New(dtype_, parameter.tensor.shape()));
     } else {
       share = aten_.New(dtype_, shape);
       tape.Run(ops::kCopy, {tape.ViewOf(parameter.tensor, {1}, {1})},
@@ -89,8 +88,9 @@ void Zero3Optimizer::MakeSubGroups() {
     const bool opens = sub_groups_.empty() || decays_[i] != decays_[i - 1] ||
                        sub_groups_.back().end - sub_groups_.back().begin >=
                            config_.zero.sub_group_size;
-    if (opens) sub_groups_.push_back({decays_[i], entries_[i].begin, 0, {}, {}, {}});
+    if (opens) sub_groups_.push_back({decays_[i], entries_[i].begin, 0, 0, {}, {}, {}});
     sub_groups_.back().end = entries_[i].begin + entries_[i].share;
+    ++sub_groups_.back().weights;
   }
 }
 
@@ -133,6 +133,8 @@ void Zero3Optimizer::MakeBuffers() {
   const int64_t total = sub_groups_.back().end;
   if (offloads()) {
     gradients_ = tape.Empty(dtype_, {total}, Category::kGradients, MemorySpace::kPinned);
+    host_gradients_ = tape.Empty(Dtype::kF32, {total}, Category::kGradients,
+                                 MemorySpace::kPinned);
   } else {
     aten_.set_category(Category::kGradients);
     gradients_ = aten_.Full(dtype_, {total}, 0);
@@ -160,26 +162,42 @@ void Zero3Optimizer::OnGradient(Tensor& leaf) {
   leaf.set_grad({});
   in_bucket_ += elements;
   pieces_.push_back({&*entry, std::move(gradient)});
-  if (elements > size) ReduceBucket();
   aten_.set_category(before);
 }
 
-// reduce_scatter_coalesced joins the padded gradients once more, on a stream of its own.
+// On a stream of its own. What the shares are parts of lives until all of them are kept.
 void Zero3Optimizer::ReduceBucket() {
-  Tape& tape = aten_.tape();
-  if (config_.zero.reduce_scatter || !bucket_) {
-    int64_t padded = 0;
-    for (const Piece& piece : pieces_) padded += piece.entry->share * ranks_;
-    OnStream on(tape, kCommStream);
-    Tensor joined = aten_.Scratch(dtype_, {padded});
-    tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
+  OnStream on(aten_.tape(), kCommStream);
+  Tensor reduced;
+  if (config_.zero.reduce_scatter || !bucket_ || in_bucket_ > config_.zero.reduce_bucket_size) {
+    reduced = ReduceScatter();
   } else {
-    Tensor whole = Range(tape, bucket_, 0, in_bucket_);
-    tape.Collective(CollectiveKind::kAllReduce, whole, whole);
+    Tensor whole = Range(aten_.tape(), bucket_, 0, in_bucket_);
+    aten_.tape().Collective(CollectiveKind::kAllReduce, whole, whole);
+    reduced = aten_.Scratch(dtype_, {in_bucket_});  // times gradient_predivide_factor, which is 1
   }
-  for (const Piece& piece : pieces_) KeepOwn(piece);
+  for (Piece& piece : pieces_) {
+    KeepOwn(piece);
+    piece.gradient = {};
+  }
+  on_device_ = {};
   pieces_.clear();
   in_bucket_ = 0;
+}
+
+// reduce_scatter_coalesced joins the padded gradients once more, unless there is but one.
+Tensor Zero3Optimizer::ReduceScatter() {
+  Tape& tape = aten_.tape();
+  // In the order of parameters.
+  std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
+    return a.entry->parameter < b.entry->parameter;
+  });
+  const bool alone = pieces_.size() == 1 && in_bucket_ % ranks_ == 0;
+  int64_t padded = 0;
+  for (const Piece& piece : pieces_) padded += piece.entry->share * ranks_;
+  Tensor joined = alone ? pieces_[0].gradient : aten_.Scratch(dtype_, {padded});
+  tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
+  return joined;
 }
 
 void Zero3Optimizer::KeepOwn(const Piece& piece) {
@@ -191,7 +209,7 @@ void Zero3Optimizer::KeepOwn(const Piece& piece) {
   Tensor from = tape.ViewOf(piece.gradient, {end - begin}, {1}, begin);
   Tensor to = Range(tape, gradients_, entry.begin, entry.begin + end - begin);
   if (offloads()) {
-    tape.Copy(from, to);
+    KeepOnHost(entry, from, to);
   } else if (steps_gradients_ == 0) {
     tape.Run(ops::kCopy, {from}, {to});
   } else {
@@ -199,13 +217,48 @@ void Zero3Optimizer::KeepOwn(const Piece& piece) {
   }
 }
 
+// To the host and back again, added up on the device; with the last micro-batch its norm, and as
+// fp32 to the host (partition_grads, _offload_grad_partition_at_boundary).
+void Zero3Optimizer::KeepOnHost(const Entry& entry, const Tensor& from, const Tensor& to) {
+  Tape& tape = aten_.tape();
+  on_device_ = {};
+  if (steps_gradients_ == 0) tape.Copy(from, to);
+  on_device_ = aten_.New(dtype_, from.shape());
+  tape.Copy(to, on_device_);
+  if (steps_gradients_ > 0) {
+    tape.Run(ops::kAtenAdd, {on_device_, from}, {on_device_});
+    tape.Copy(on_device_, to);
+  }
+  if (!last_) return;
+  Tensor wide = aten_.Scratch(Dtype::kF64, from.shape());
+  Tensor norm = aten_.Scratch(Dtype::kF64, {});
+  wide = {};
+  Tensor square = aten_.Scratch(Dtype::kF64, {});
+  norm = {};
+  norms_.push_back(aten_.Scratch(Dtype::kF64, {}));
+  square = {};
+  Tensor single = aten_.New(Dtype::kF32, from.shape());
+  tape.Run(ops::kCopy, {on_device_}, {single});
+  tape.Copy(single, Range(tape, host_gradients_, entry.begin, entry.begin + from.elements()));
+}
+
 void Zero3Optimizer::EndBackward() {
   const Category before = aten_.category();
   aten_.set_category(Category::kCommunication);
   if (in_bucket_ > 0) ReduceBucket();
-  gatherer_.ReleaseAll();
+  gatherer_.ReleaseLeftovers();
   aten_.set_category(before);
   ++steps_gradients_;
+}
+
+// has_overflow: torch.isinf and isnan of all gradients at once.
+void Zero3Optimizer::OverflowScratch() {
+  const Dims shape = gradients_.shape();
+  Tensor magnitude = aten_.Scratch(dtype_, shape);
+  Tensor infinite = aten_.Scratch(Dtype::kU8, shape);
+  magnitude = {};
+  infinite = {};
+  Tensor no_number = aten_.Scratch(Dtype::kU8, shape);
 }
 
 // The norm casts one share after the other to fp64.
@@ -224,7 +277,7 @@ void Zero3Optimizer::StepSubGroup(SubGroup& group) {
   const OptimizerSettings& s = options_.optimizer;
   const Attrs attrs =
       Attrs::Of(ops::AdamwAttrs{s.lr, s.beta1, s.beta2, s.eps, group.weight_decay});
-  Tensor own = Range(tape, gradients_, group.begin, group.end);
+  Tensor own = Range(tape, offloads() ? host_gradients_ : gradients_, group.begin, group.end);
   Tensor weights = Range(tape, flat_, group.begin, group.end);
   if (offloads()) {
     Tensor staged = tape.Empty(dtype_, {elements}, Category::kStaging, MemorySpace::kPinned);
@@ -234,8 +287,11 @@ void Zero3Optimizer::StepSubGroup(SubGroup& group) {
     return;
   }
   aten_.set_category(Category::kStaging);
-  Tensor joined = aten_.New(dtype_, {elements});
-  tape.Run(ops::kCopy, {own}, {joined});
+  Tensor joined = own;
+  if (group.weights > 1) {
+    joined = aten_.New(dtype_, {elements});
+    tape.Run(ops::kCopy, {own}, {joined});
+  }
   Tensor wide = aten_.New(Dtype::kF32, {elements});
   tape.Run(ops::kCopy, {joined}, {wide});
   joined = {};
@@ -256,8 +312,14 @@ void Zero3Optimizer::StepSubGroup(SubGroup& group) {
 void Zero3Optimizer::Step() {
   aten_.tape().Run(ops::kOptimizerStep, {}, {count_});
   aten_.set_category(Category::kStaging);
-  if (!offloads()) NormScratch();
+  gatherer_.ReleaseAll();
+  if (!offloads()) {
+    if (dtype_ == Dtype::kF16) OverflowScratch();
+    NormScratch();
+  }
   for (SubGroup& group : sub_groups_) StepSubGroup(group);
+  norms_.clear();
+  gatherer_.GatherPersistent();
   aten_.set_category(Category::kActivations);
 }
 

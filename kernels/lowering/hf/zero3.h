@@ -22,7 +22,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
 
   void BeginForward() override { gatherer_.Reset(); }
   void OnGradient(Tensor& leaf) override;
-  void BeginBackward(bool) override {}
+  void BeginBackward(bool last) override { last_ = last; }
   void EndBackward() override;
   void Step() override;
   void ZeroGrad() override { steps_gradients_ = 0; }
@@ -37,6 +37,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   struct SubGroup {
     double weight_decay = 0;
     int64_t begin = 0, end = 0;  // elements in the flat tensors
+    int64_t weights = 0;
     Tensor master, exp_avg, exp_avg_sq;
   };
   struct Piece {  // what waits in the bucket
@@ -51,7 +52,10 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   void MakeMasters();
   void MakeBuffers();
   void ReduceBucket();
+  Tensor ReduceScatter();
   void KeepOwn(const Piece& piece);
+  void KeepOnHost(const Entry& entry, const Tensor& from, const Tensor& to);
+  void OverflowScratch();
   void NormScratch();
   void StepSubGroup(SubGroup& group);
 
@@ -67,6 +71,10 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   Tensor flat_;       // 16-bit shares of all trained weights
   Tensor gradients_;  // of the shares
   Tensor bucket_, count_;
+  // cpu_adam: fp32 on the host, one share on the device at a time, the norms of all of them.
+  Tensor host_gradients_, on_device_;
+  std::vector<Tensor> norms_;
+  bool last_ = true;  // of the step's micro-batches
   int64_t in_bucket_ = 0;
   std::vector<Piece> pieces_;
   int64_t steps_gradients_ = 0;  // backward passes of this step that are done

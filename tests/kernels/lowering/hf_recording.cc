@@ -55,9 +55,6 @@ void ReadSpec(const json& spec, HfRecording& run) {
   // cuBLASLt's on an A100, taken and given back by each product.
   if (spec["workspace"]) run.options.gpu.workspace_bytes = 8519680;
   w.model.dropout = w.model.attention_dropout = spec["dropout"];
-  // Moved from the meta device, two modules that share a tensor get one each: a tied model was
-  // recorded untied.
-  w.model.tied_embeddings = false;
 }
 
 void ReadZero(const json& spec, HfRecording& run) {
@@ -98,7 +95,13 @@ HfRecording ReadRun(const json& run) {
   result.workload.model = ParseModelConfig(run["config"].dump(), result.name);
   const bool zero = run["spec"].contains("stage");
   ReadSpec(zero ? run["spec"]["model"] : run["spec"], result);
-  if (zero) ReadZero(run["spec"], result);
+  if (zero) {
+    ReadZero(run["spec"], result);
+  } else {
+    // Moved from the meta device, two modules that share a tensor get one each: a tied model was
+    // recorded untied.
+    result.workload.model.tied_embeddings = false;
+  }
   size_t allocations = 0;
   for (const json& phase : run["phases"]) {
     if (IsLeftOut(phase, zero)) continue;
