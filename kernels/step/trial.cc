@@ -178,10 +178,18 @@ class Trial {
     return program.UseRows(rows_.padded_tokens, executor);
   }
 
-  bool Enough(double spent) const {
+  // Of several ranks the first decides: by clocks of their own they would not end together. Each
+  // hears from each, so that all name one that is lost (a broadcast waits for its root alone).
+  bool Enough(double spent) {
     const auto timed = static_cast<int64_t>(seconds_.size());
-    if (timed < std::max<int64_t>(request_.min_steps, 1)) return false;
-    return timed >= request_.max_steps || spent >= request_.step_budget_seconds;
+    const bool spent_enough =
+        timed >= request_.max_steps || spent >= request_.step_budget_seconds;
+    int64_t enough = timed >= std::max<int64_t>(request_.min_steps, 1) && spent_enough;
+    if (communicator_ == nullptr) return enough != 0;
+    std::vector<int64_t> of_ranks(communicator_->size());
+    communicator_->AllGather({&enough, Dtype::kI64, {1}, {1}},
+                             {of_ranks.data(), Dtype::kI64, {communicator_->size()}, {1}});
+    return of_ranks[0] != 0;
   }
 
   double Step(TrialProgram& program, Executor& executor, int64_t index) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -264,61 +265,96 @@ step::TrialRequest TrialOf(const Job& job, int rank, const std::string& folder) 
   return request;
 }
 
-TEST(RanksTogether, EveryTrialNamesTheRankThatDied) {
-  TempDir dir;
-  const Job job = MakeJob("llama", 3);
+// A process for each rank that runs a trial and then judges it.
+std::vector<pid_t> RunTrials(const Job& job, int ranks, const std::string& folder,
+                             const std::function<void(int, step::TrialRequest&)>& prepare,
+                             const std::function<bool(int, const step::StepReport&)>& on_step,
+                             const std::function<bool(const Measurement&)>& good) {
   std::vector<pid_t> children;
-  for (int rank = 0; rank < 3; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) {
-      step::TrialRequest request = TrialOf(job, rank, dir.path());
-      request.min_steps = request.max_steps = 1'000'000;
+      step::TrialRequest request = TrialOf(job, rank, folder);
+      prepare(rank, request);
       step::TrialEvents events;
       events.on_step = [&](const step::StepReport& report) {
-        if (rank == 1 && report.index == 2) std::_Exit(0);
+        if (!on_step(rank, report)) std::_Exit(0);
       };
       const Measurement m = step::RunTrial(request, events);
-      const bool named = m.message == "rank 1 has ended before its time";
-      if (!named) std::fprintf(stderr, "rank %d: %s\n", rank, m.message.c_str());
-      std::_Exit(named && m.outcome == Outcome::kDeviceLost ? 0 : 1);
+      if (!good(m)) std::fprintf(stderr, "rank %d: %s\n", rank, m.message.c_str());
+      std::_Exit(good(m) ? 0 : 1);
     }
     children.push_back(pid);
   }
-  for (pid_t pid : children) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    EXPECT_EQ(status, 0);
+  return children;
+}
+
+void ExpectGood(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+void ForEver(int, step::TrialRequest& request) {
+  request.min_steps = request.max_steps = 1'000'000;
+}
+bool GoOn(int, const step::StepReport&) { return true; }
+bool IsOk(const Measurement& m) { return m.outcome == Outcome::kOk; }
+
+TEST(RanksTogether, EveryTrialNamesTheRankThatDied) {
+  TempDir dir;
+  auto dies = [](int rank, const step::StepReport& report) {
+    return rank != 1 || report.index != 2;
+  };
+  auto named = [](const Measurement& m) {
+    return m.outcome == Outcome::kDeviceLost && m.message == "rank 1 has ended before its time";
+  };
+  for (pid_t child : RunTrials(MakeJob("llama", 3), 3, dir.path(), ForEver, dies, named)) {
+    ExpectGood(child);
   }
 }
 
 // A rank that stands still, for ever: the others wait for 10 s, and each names it.
 TEST(RanksTogether, EveryTrialNamesTheRankThatStalled) {
   TempDir dir;
-  const Job job = MakeJob("llama", 3);
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < 3; ++rank) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      step::TrialRequest request = TrialOf(job, rank, dir.path());
-      request.min_steps = request.max_steps = 1'000'000;
-      step::TrialEvents events;
-      events.on_step = [&](const step::StepReport& report) {
-        if (rank == 1 && report.index == 3) raise(SIGSTOP);
-      };
-      const Measurement m = step::RunTrial(request, events);
-      const bool named = m.message == "rank 1 does not answer any more";
-      if (!named) std::fprintf(stderr, "rank %d: %s\n", rank, m.message.c_str());
-      std::_Exit(named && m.outcome == Outcome::kDeviceLost ? 0 : 1);
-    }
-    children.push_back(pid);
-  }
-  for (int rank : {0, 2}) {
-    int status = 0;
-    waitpid(children[rank], &status, 0);
-    EXPECT_EQ(status, 0) << rank;
-  }
+  auto stalls = [](int rank, const step::StepReport& report) {
+    if (rank == 1 && report.index == 3) raise(SIGSTOP);
+    return true;
+  };
+  auto named = [](const Measurement& m) {
+    return m.outcome == Outcome::kDeviceLost && m.message == "rank 1 does not answer any more";
+  };
+  const auto children = RunTrials(MakeJob("llama", 3), 3, dir.path(), ForEver, stalls, named);
+  ExpectGood(children[0]);
+  ExpectGood(children[2]);
   kill(children[1], SIGKILL);
   waitpid(children[1], nullptr, 0);
+}
+
+// A budget of time is over for one rank before it is for another.
+TEST(RanksTogether, EndAfterTheSameStep) {
+  TempDir dir;
+  auto budget = [](int rank, step::TrialRequest& request) {
+    request.max_steps = 1'000'000;
+    request.step_budget_seconds = rank == 0 ? 0.2 : 1e9;
+  };
+  for (pid_t child : RunTrials(MakeJob("llama", 2), 2, dir.path(), budget, GoOn, IsOk)) {
+    ExpectGood(child);
+  }
+}
+
+// Every rank has rows, shapes and Programs of its own.
+TEST(RanksTogether, PadTheirOwnRows) {
+  for (int64_t stage : {0, 3}) {
+    TempDir dir;
+    Job job = MakeJob("llama", 2);
+    job.workload.sequences = {SequenceLayout::kPadded, 2, 0.4, SequenceOrder::kLongestLate, 2};
+    job.config.zero.stage = stage;
+    auto steps = [](int, step::TrialRequest& request) {
+      request.min_steps = request.max_steps = 6;
+    };
+    for (pid_t child : RunTrials(job, 2, dir.path(), steps, GoOn, IsOk)) ExpectGood(child);
+  }
 }
 
 TEST(RanksTogether, BadWorldsAreRefused) {
