@@ -50,9 +50,14 @@ class Llama final : public HfModel {
     std::tie(inputs->cos, inputs->sin) =
         MakeRotary(aten_, inverse_frequencies_[0], seq_len, hidden.dtype());
     for (const LlamaLayer& layer : layers_) {
-      hidden = RunLayer(inputs, hidden, [this, &layer](const LayerInputs& in, const Tensor& x) {
+      // Transformers checkpoints a layer's forward(): its hooks stay outside.
+      Tensor entered = Enter(layer.self, hidden);
+      Tensor out = RunLayer(inputs, entered, [this, &layer](const LayerInputs& in,
+                                                            const Tensor& x) {
         return Layer(layer, in, x);
       });
+      entered = {};
+      hidden = Leave(layer.self, std::move(out));
     }
     Tensor normed = ApplyRmsNorm(aten_, norm_.weight, model_.norm_eps, hidden);
     hidden = std::move(normed);
@@ -140,8 +145,8 @@ class Llama final : public HfModel {
   }
 
   Tensor Layer(const LlamaLayer& layer, const LayerInputs& in, const Tensor& x) {
-    Tensor residual = Enter(layer.self, x);
-    Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, residual);
+    Tensor residual = x;
+    Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, x);
     auto [attended, weights] = SelfAttention(layer, in, hidden);
     hidden = std::move(attended);
     Tensor sum = aten_.Add(residual, hidden);
@@ -154,7 +159,7 @@ class Llama final : public HfModel {
     sum = aten_.Add(residual, hidden);
     hidden = std::move(sum);
     residual = {};
-    return Leave(layer.self, std::move(hidden));
+    return hidden;
   }
 
   Tensor embedding_;

@@ -17,7 +17,8 @@ Tensor ModuleBuilder::Add(const std::string& name, const Dims& shape, Dtype dtyp
                           bool decayed) {
   const Category before = aten_.category();
   aten_.set_category(Category::kWeights);
-  Tensor tensor = aten_.parameter_ranks() > 0 ? Share(shape, dtype) : aten_.New(dtype, shape);
+  const bool shared = aten_.parameter_ranks() > 0 && dtype == dtype_;
+  Tensor tensor = shared ? Share(shape, dtype) : aten_.New(dtype, shape);
   aten_.set_category(before);
   tensor.set_requires_grad(trained);
   aten_.tape().NameParameter(name, tensor);
@@ -69,13 +70,15 @@ LinearModule ModuleBuilder::Conv1d(const std::string& name, int64_t in, int64_t 
   return module;
 }
 
-// PEFT keeps adapters in fp32 (autocast_adapter_dtype); DeepSpeed's engine makes all 16-bit.
+// PEFT keeps adapters in fp32 (autocast_adapter_dtype); DeepSpeed's engine makes all 16-bit, but
+// leaves a model as it is that zero.Init has partitioned.
 void ModuleBuilder::AddLora(const std::string& name, int64_t in, int64_t out,
                             LinearModule& module) {
   auto found = lora_targets_.find(name);
   if (found == lora_targets_.end()) return;
   const int64_t rank = found->second;
-  const Dtype dtype = UsesDeepspeed(workload_.framework) ? dtype_ : Dtype::kF32;
+  const bool narrow = UsesDeepspeed(workload_.framework) && aten_.parameter_ranks() == 0;
+  const Dtype dtype = narrow ? dtype_ : Dtype::kF32;
   module.lora_a = Add(name + ".lora_A.weight", {rank, in}, dtype, true, true);
   module.lora_b = Add(name + ".lora_B.weight", {out, rank}, dtype, true, true);
   module.lora_scaling = workload_.lora.alpha / rank;

@@ -217,11 +217,15 @@ void WeightGatherer::Gather(const std::vector<size_t>& weights) {
   Tape& tape = aten_.tape();
   auto handle = std::make_shared<Handle>();
   handle->weights = weights;
-  int64_t elements = 0;
-  for (size_t i : weights) elements += weights_[i].share.elements() * ranks_;
+  std::map<Dtype, int64_t> elements;
+  for (size_t i : weights) {
+    elements[weights_[i].parameter.dtype()] += weights_[i].share.elements() * ranks_;
+  }
   OnStream on(tape, kCommStream);
-  handle->flat = aten_.New(weights_[weights[0]].parameter.dtype(), {elements});
-  tape.Collective(CollectiveKind::kAllGather, handle->flat, handle->flat);
+  for (const auto& [dtype, count] : elements) {
+    Tensor& flat = handle->flats.emplace_back(aten_.New(dtype, {count}));
+    tape.Collective(CollectiveKind::kAllGather, flat, flat);
+  }
   for (size_t i : weights) {
     weights_[i].status = Status::kInFlight;
     weights_[i].in_flight = handle;
@@ -239,10 +243,13 @@ void WeightGatherer::WaitFor(size_t index) {
     OnStream on(tape, kCommStream);
     for (size_t i : handle->weights) {
       Weight& weight = weights_[i];
-      Tensor whole = handle->flat;
+      const Dtype dtype = weight.parameter.dtype();
+      Tensor whole = *std::find_if(handle->flats.begin(), handle->flats.end(),
+                                   [dtype](const Tensor& t) { return t.dtype() == dtype; });
       if (handle->weights.size() > 1) {
-        whole = aten_.New(weight.parameter.dtype(), weight.shape);
-        tape.Run(ops::kCopy, {tape.ViewOf(handle->flat, weight.shape, whole.strides())}, {whole});
+        const Tensor slot = tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape));
+        whole = aten_.New(dtype, weight.shape);
+        tape.Run(ops::kCopy, {slot}, {whole});
       }
       tape.Rebind(weight.parameter,
                   tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape)));

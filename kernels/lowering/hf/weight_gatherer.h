@@ -63,9 +63,9 @@ class WeightGatherer final : public ModuleHooks {
 
  private:
   // One all-gather: of a single weight straight into its place, of several into one flat tensor
-  // from which each is copied when the first of them is waited for.
+  // for each dtype, from which they are copied when the first of them is waited for.
   struct Handle {
-    Tensor flat;
+    std::vector<Tensor> flats;
     std::vector<size_t> weights;
     bool copied = false;
   };

@@ -3,19 +3,14 @@
 #include <algorithm>
 
 #include "kernels/ops/adamw/adamw.h"
-#include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/fill/fill.h"
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
-namespace {
-
 Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end) {
   return tape.ViewOf(flat, {end - begin}, {1}, begin);
 }
-
-}  // namespace
 
 ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
                              const HfOptions& options, std::vector<HfParameter>& parameters)
@@ -26,9 +21,9 @@ ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainCo
       dtype_(config.compute_dtype),
       ranks_(std::max<int64_t>(1, workload.world_size)) {
   MakeGroups(parameters, options.trainer_groups);
-  own_gradients_.resize(groups_.size());
-  accumulated_.resize(groups_.size());
   for (Group& group : groups_) {
+    group.whole.resize(group.entries.size());
+    group.accumulated.resize(group.entries.size());
     Flatten(group);
     MakeMasters(group);
   }
@@ -140,159 +135,6 @@ std::pair<int64_t, int64_t> ZeroOptimizer::Own(const Entry& entry) const {
   return {begin, std::max(begin, end)};
 }
 
-// --- backward -------------------------------------------------------------------------------
-
-void ZeroOptimizer::OnGradient(Tensor& leaf) {
-  const Entry* entry = EntryOf(leaf);
-  if (entry == nullptr) return;  // the input of a recomputed block
-  const Category before = aten_.category();
-  aten_.set_category(Category::kCommunication);
-  MakeBuckets();
-  // Stage 1 keeps whole gradients: until the last micro-step, and without overlap until its end.
-  if (!reduces_at_end() && (config_.zero.stage > 1 || last_)) Gather(*entry);
-  aten_.set_category(before);
-}
-
-void ZeroOptimizer::MakeBuckets() {
-  if (bucket_ || !config_.zero.contiguous_gradients) return;
-  bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
-  if (config_.zero.overlap_comm) {
-    second_bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
-  }
-}
-
-const ZeroOptimizer::Entry* ZeroOptimizer::EntryOf(const Tensor& leaf) const {
-  for (const Group& group : groups_) {
-    for (const Entry& entry : group.entries) {
-      if (entry.parameter->tensor.SameTensor(leaf)) return &entry;
-    }
-  }
-  return nullptr;
-}
-
-// Into the bucket, which is reduced first if there is no room.
-void ZeroOptimizer::Gather(const Entry& entry) {
-  Tensor leaf = entry.parameter->tensor;
-  const int64_t elements = leaf.elements(), size = config_.zero.reduce_bucket_size;
-  Tape& tape = aten_.tape();
-  if (in_bucket_ + elements > size && in_bucket_ > 0) ReduceBucket();
-  Tensor gradient = leaf.grad();
-  if (bucket_ && elements <= size) {
-    Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
-    tape.Run(ops::kCopy, {gradient}, {slot});
-    gradient = slot;
-  }
-  leaf.set_grad({});
-  in_bucket_ += elements;
-  pieces_.push_back({&entry, std::move(gradient)});
-  if (elements > size) ReduceBucket();
-}
-
-// Whether neighbouring gradients of the bucket go to different ranks.
-bool ZeroOptimizer::BucketSpansRanks() const {
-  int64_t rank = -1;
-  for (const Piece& piece : pieces_) {
-    const Group& group = groups_[piece.entry->group];
-    const int64_t first = piece.entry->begin / group.part;
-    const int64_t last = (piece.entry->end - 1) / group.part;
-    if (first != last || (rank >= 0 && rank != first)) return true;
-    rank = first;
-  }
-  return false;
-}
-
-void ZeroOptimizer::ReduceBucket() {
-  Tape& tape = aten_.tape();
-  if (ranks_ > 1) {
-    Tensor flat;
-    const bool copies = !config_.zero.reduce_scatter || BucketSpansRanks() || !bucket_;
-    if (copies) flat = aten_.Scratch(dtype_, {in_bucket_});
-    const Tensor whole = copies ? flat : Range(tape, bucket_, 0, in_bucket_);
-    tape.Collective(config_.zero.reduce_scatter ? CollectiveKind::kReduceScatter
-                                                : CollectiveKind::kAllReduce,
-                    whole, whole);
-  }
-  for (const Piece& piece : pieces_) KeepOwn(piece);
-  pieces_.clear();
-  in_bucket_ = 0;
-}
-
-void ZeroOptimizer::KeepOwn(const Piece& piece) {
-  const auto [begin, end] = Own(*piece.entry);
-  if (begin == end) return;
-  Tape& tape = aten_.tape();
-  Group& group = groups_[piece.entry->group];
-  Tensor from = tape.ViewOf(piece.gradient, {end - begin}, {1}, begin - piece.entry->begin);
-  const int64_t in_part = begin - PartBegin(group);
-  if (offloads()) {
-    tape.Copy(from, Range(tape, group.host_staging, in_part, in_part + end - begin));
-    return;
-  }
-  Tensor& own = MakeOwnGradients(piece.entry->group);
-  const int64_t offset = OwnOffset(piece.entry->group) + in_part;
-  tape.Run(ops::kCopy, {from}, {Range(tape, own, offset, offset + end - begin)});
-}
-
-// Where a group's share lies: all in one tensor, or with a tensor for each group.
-int64_t ZeroOptimizer::OwnOffset(size_t group) const {
-  if (!config_.zero.contiguous_gradients) return 0;
-  int64_t offset = 0;
-  for (size_t g = 0; g < group; ++g) offset += groups_[g].part;
-  return offset;
-}
-
-// Parameters that lie in this rank's share in part have room as a whole.
-Tensor& ZeroOptimizer::MakeOwnGradients(size_t group) {
-  const bool one = config_.zero.contiguous_gradients;
-  Tensor& own = own_gradients_[one ? 0 : group];
-  if (own) return own;
-  int64_t elements = 0, least = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    if (!one && g != group) continue;
-    least += groups_[g].part;
-    for (const Entry& entry : groups_[g].entries) {
-      const auto [begin, end] = Own(entry);
-      if (begin < end) elements += entry.end - entry.begin;
-    }
-  }
-  const Category before = aten_.category();
-  aten_.set_category(Category::kGradients);
-  own = aten_.New(dtype_, {std::max(elements, least)});
-  aten_.set_category(before);
-  return own;
-}
-
-void ZeroOptimizer::EndBackward() {
-  if (config_.zero.stage < 2 && !last_) return;
-  Tape& tape = aten_.tape();
-  aten_.set_category(Category::kCommunication);
-  if (reduces_at_end()) {
-    for (const Group& group : groups_) {
-      for (const Entry& entry : group.entries) {
-        if (entry.parameter->tensor.grad()) Gather(entry);
-      }
-    }
-  }
-  if (in_bucket_ > 0) ReduceBucket();
-  bucket_ = {};
-  second_bucket_ = {};
-  aten_.set_category(Category::kActivations);
-  if (offloads()) {
-    for (Group& group : groups_) {
-      tape.Run(ops::kCopy, {group.host_staging}, {group.host_grad});
-    }
-  }
-  for (size_t g = 0; g < own_gradients_.size(); ++g) {
-    Tensor& own = own_gradients_[g];
-    if (own && accumulated_[g]) {
-      tape.Run(ops::kAtenAdd, {accumulated_[g], own}, {accumulated_[g]});
-    } else if (own) {
-      accumulated_[g] = own;
-    }
-    own = {};
-  }
-}
-
 // --- step -----------------------------------------------------------------------------------
 
 // The norm casts this rank's part of one gradient after the other to fp64.
@@ -320,20 +162,46 @@ void ZeroOptimizer::UpdateGroup(Group& group, const Tensor& gradient) {
            Attrs::Of(attrs));
 }
 
+// flatten() of a single tensor is that tensor.
+Tensor ZeroOptimizer::FlatGradients(size_t index) {
+  Tape& tape = aten_.tape();
+  Group& group = groups_[index];
+  const int64_t offset = OwnOffset(index);
+  std::vector<Tensor> parts;
+  int64_t elements = 0;
+  for (size_t i = 0; i < group.entries.size(); ++i) {
+    const Entry& entry = group.entries[i];
+    const auto [begin, end] = Own(entry);
+    if (begin == end) continue;
+    elements += end - begin;
+    parts.push_back(config_.zero.contiguous_gradients
+                        ? Range(tape, accumulated_, offset + begin - PartBegin(group),
+                                offset + end - PartBegin(group))
+                        : tape.ViewOf(group.accumulated[i], {end - begin}, {1},
+                                      begin - entry.begin));
+  }
+  if (parts.size() == 1 && elements == group.part) return parts[0];
+  Tensor flat = aten_.New(dtype_, {group.part});
+  int64_t at = 0;
+  for (const Tensor& part : parts) {
+    tape.Run(ops::kCopy, {part}, {Range(tape, flat, at, at + part.elements())});
+    at += part.elements();
+  }
+  if (at < group.part) tape.Run(ops::kFill, {}, {Range(tape, flat, at, group.part)},
+                                Attrs::Of(FillAttrs{0}));
+  return flat;
+}
+
 void ZeroOptimizer::StepGroup(size_t index) {
   Tape& tape = aten_.tape();
   Group& group = groups_[index];
-  const bool one = config_.zero.contiguous_gradients;
-  Tensor gradients = accumulated_[one ? 0 : index];
-  const int64_t offset = OwnOffset(index);
   aten_.set_category(Category::kStaging);
-  Tensor flat = aten_.New(dtype_, {group.part});
-  tape.Run(ops::kCopy, {Range(tape, gradients, offset, offset + group.part)}, {flat});
+  Tensor flat = FlatGradients(index);
   Tensor wide = aten_.New(Dtype::kF32, {group.part});
   tape.Run(ops::kCopy, {flat}, {wide});
   flat = {};
-  gradients = {};
-  if (!one || index + 1 == groups_.size()) accumulated_[one ? 0 : index] = {};
+  for (Tensor& gradient : group.accumulated) gradient = {};
+  if (index + 1 == groups_.size()) accumulated_ = {};
   aten_.set_category(Category::kOptimizer);
   if (!group.exp_avg) {
     if (config_.optimizer_loop == OptimizerLoop::kFused) {

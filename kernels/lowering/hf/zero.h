@@ -10,6 +10,9 @@
 
 namespace hbmtune::lowering {
 
+// Elements [begin, end) of a flat tensor.
+Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end);
+
 // What the training loop asks of a stage.
 class DeepspeedOptimizer {
  public:
@@ -52,6 +55,9 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
     Tensor flat;       // 16-bit, all ranks' shares
     Tensor master, exp_avg, exp_avg_sq, step;
     Tensor host_grad, host_staging;  // cpu_adam
+    // Without contiguous_gradients the gradients themselves, by entry: of this backward pass, and
+    // of the step's micro-steps.
+    std::vector<Tensor> whole, accumulated;
   };
   struct Piece {  // what waits in the bucket
     const Entry* entry;
@@ -70,13 +76,18 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
   void MakeBuckets();
   const Entry* EntryOf(const Tensor& leaf) const;
   void Gather(const Entry& entry);
-  Tensor& MakeOwnGradients(size_t group);
+  void MakeOwnGradients();
   int64_t OwnOffset(size_t group) const;
   void ReduceBucket();
-  bool BucketSpansRanks() const;
+  // Elements of what is joined for a reduction of its own.
+  std::vector<int64_t> JoinedElements() const;
+  void Retire(Piece& piece);
+  void Accumulate();
   void KeepOwn(const Piece& piece);
   void NormScratch();
   void StepGroup(size_t index);
+  // This rank's gradients of a group, joined.
+  Tensor FlatGradients(size_t index);
   void StepOnHost(Group& group);
   void UpdateGroup(Group& group, const Tensor& gradient);
 
@@ -93,9 +104,10 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
   Tensor largest_;  // cpu_adam: one parameter's gradient on its way to the host
   int64_t in_bucket_ = 0;
   std::vector<Piece> pieces_;
-  // One tensor for all groups with contiguous_gradients, else one a group: of this backward pass,
-  // and of the step's micro-steps.
-  std::vector<Tensor> own_gradients_, accumulated_;
+  // This rank's with contiguous_gradients, all groups in one: of this backward pass, and of the
+  // step's micro-steps.
+  Tensor own_gradients_, accumulated_;
+  std::vector<Tensor> retired_;  // reduced gradients that nobody lets go of yet
   Tensor count_;
 };
 

@@ -9,14 +9,6 @@
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
-namespace {
-
-Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end) {
-  return tape.ViewOf(flat, {end - begin}, {1}, begin);
-}
-
-}  // namespace
-
 Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
                                const HfOptions& options, std::vector<HfParameter>& parameters)
     : aten_(aten),
@@ -46,10 +38,10 @@ void Zero3Optimizer::Partition(std::vector<HfParameter>& parameters) {
     const bool persistent = elements <= config_.zero.param_persistence_threshold;
     const Dims shape{(elements + ranks_ - 1) / ranks_};
     Tensor share;
-    if (options_.zero_init) {
+    if (options_.zero_init && parameter.tensor.dtype() == dtype_) {
       share = tape.ViewOf(parameter.tensor, shape, {1});
-    } else {
-      share = aten_.New(dtype_, shape);
+    } else {  // an adapter of PEFT's comes after zero.Init
+      share = aten_.New(parameter.tensor.dtype(), shape);
       tape.Run(ops::kCopy, {tape.ViewOf(parameter.tensor, {1}, {1})},
                {tape.ViewOf(share, {1}, {1})});
     }
@@ -68,10 +60,11 @@ void Zero3Optimizer::Partition(std::vector<HfParameter>& parameters) {
     }
   }
   // By way of the host.
-  Tensor on_host = tape.Empty(dtype_, {total}, Category::kWeights, MemorySpace::kPinned);
+  const Dtype dtype = entries_[0].parameter->tensor.dtype();
+  Tensor on_host = tape.Empty(dtype, {total}, Category::kWeights, MemorySpace::kPinned);
   UseShares(on_host);
   while (!shares.empty()) shares.erase(shares.begin());
-  flat_ = aten_.New(dtype_, {total});
+  flat_ = aten_.New(dtype, {total});
   tape.Copy(on_host, flat_);
   UseShares(flat_);
 }
@@ -195,7 +188,8 @@ Tensor Zero3Optimizer::ReduceScatter() {
   const bool alone = pieces_.size() == 1 && in_bucket_ % ranks_ == 0;
   int64_t padded = 0;
   for (const Piece& piece : pieces_) padded += piece.entry->share * ranks_;
-  Tensor joined = alone ? pieces_[0].gradient : aten_.Scratch(dtype_, {padded});
+  const Dtype dtype = pieces_[0].gradient.dtype();
+  Tensor joined = alone ? pieces_[0].gradient : aten_.Scratch(dtype, {padded});
   tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
   return joined;
 }
@@ -280,7 +274,7 @@ void Zero3Optimizer::StepSubGroup(SubGroup& group) {
   Tensor own = Range(tape, offloads() ? host_gradients_ : gradients_, group.begin, group.end);
   Tensor weights = Range(tape, flat_, group.begin, group.end);
   if (offloads()) {
-    Tensor staged = tape.Empty(dtype_, {elements}, Category::kStaging, MemorySpace::kPinned);
+    Tensor staged = tape.Empty(flat_.dtype(), {elements}, Category::kStaging, MemorySpace::kPinned);
     tape.Run(ops::kAdamw, {own, count_},
              {staged, group.exp_avg, group.exp_avg_sq, group.master}, attrs);
     tape.Copy(staged, weights);
