@@ -151,9 +151,9 @@ class Aten {
   // --- checkpointing --------------------------------------------------------------------------
   // Runs `block` on `input` without keeping what its nodes save; see Recomputation. `second` is
   // where the block leaves another output, of which nobody wants a gradient, or null: the reentrant
-  // function goes backward from zeros for it.
+  // function goes backward from zeros for it. `also`: a further argument that the block keeps.
   Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
-                    Tensor* second = nullptr);
+                    Tensor* second = nullptr, const Tensor& also = {});
 
   // Over how many ranks parameters are partitioned as they are created; 0 for not at all.
   int64_t parameter_ranks() const { return parameter_ranks_; }
@@ -169,7 +169,8 @@ class Aten {
 
  private:
   Tensor ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
-                             std::function<Tensor(Tensor)> again, Tensor* second);
+                             std::function<Tensor(Tensor)> again, Tensor* second,
+                             const Tensor& also);
   struct Node {
     std::string_view name;
     std::vector<SavedTensor> saved;

@@ -227,7 +227,7 @@ Tensor Aten::CastToFp32(Tensor tensor) {
 // --- checkpointing --------------------------------------------------------------------------
 
 Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
-                        Tensor* second) {
+                        Tensor* second, const Tensor& also) {
   const int64_t seed = next_seed_;
   const std::optional<Dtype> autocast = autocast_;
   // Forward state of the block, to be repeated when it runs again.
@@ -253,14 +253,16 @@ Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool 
     dropping_ = std::move(outer);
     return out;
   }
-  return ReentrantCheckpoint(std::move(input), block, again, second);
+  return ReentrantCheckpoint(std::move(input), block, again, second, also);
 }
 
 // CheckpointFunction: a node of its own, which runs the block again and goes backward through it.
 Tensor Aten::ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
-                                 std::function<Tensor(Tensor)> again, Tensor* second) {
+                                 std::function<Tensor(Tensor)> again, Tensor* second,
+                                 const Tensor& also) {
   Node node = Record("CheckpointFunctionBackward", {&input});
   Save(node, input);
+  Save(node, also);
   const bool trainable = input.requires_grad();
   std::array<Tensor, 2> outputs;
   {

@@ -176,11 +176,12 @@ class Falcon final : public HfModel {
   }
 
   Tensor Layer(const FalconLayer& layer, const LayerInputs& in, const Tensor& x) {
+    Tensor fed, scores, attended, mlp_in;  // in reverse: so they go when a recomputation stops
     Tensor attention_in = ApplyNorm(layer.norm, x);
-    Tensor mlp_in = model_.separate_norms ? ApplyNorm(layer.mlp_norm, x) : Tensor{};
-    auto [attended, scores] = SelfAttention(layer, in, attention_in);
+    if (model_.separate_norms) mlp_in = ApplyNorm(layer.mlp_norm, x);
+    std::tie(attended, scores) = SelfAttention(layer, in, attention_in);
     if (!model_.separate_norms) mlp_in = attention_in;
-    Tensor fed = aten_.AddInPlace(Mlp(layer, mlp_in), attended);
+    fed = aten_.AddInPlace(Mlp(layer, mlp_in), attended);
     Tensor dropped = aten_.Dropout(fed, dropout());
     Tensor out = aten_.Add(x, dropped);
     dropped = {};

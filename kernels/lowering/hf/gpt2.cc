@@ -41,6 +41,7 @@ class Gpt2 final : public HfModel {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
     Tensor embeddings = Embed(ids, tokens_);
     auto inputs = std::make_shared<LayerInputs>();
+    inputs->mask_by_position = true;
     inputs->position_ids = MakePositionIds(aten_, seq_len);
     Tensor position_embeddings = aten_.Embedding(inputs->position_ids, positions_);
     Tensor hidden = aten_.Add(embeddings, position_embeddings);
@@ -123,11 +124,12 @@ class Gpt2 final : public HfModel {
   }
 
   Tensor Layer(const Gpt2Layer& layer, const LayerInputs& in, const Tensor& x) {
+    Tensor weights, attended, residual;  // in reverse: so they go when a recomputation stops
     Tensor hidden = ApplyNorm(layer.norm_1, x);
-    auto [attended, weights] = SelfAttention(layer, in, hidden);
+    std::tie(attended, weights) = SelfAttention(layer, in, hidden);
     Tensor sum = aten_.Add(attended, x);
     hidden = std::move(sum);
-    Tensor residual = hidden;
+    residual = hidden;
     Tensor normed = ApplyNorm(layer.norm_2, hidden);
     hidden = std::move(normed);
     Tensor fed = Mlp(layer, hidden);

@@ -145,10 +145,9 @@ class Llama final : public HfModel {
   }
 
   Tensor Layer(const LlamaLayer& layer, const LayerInputs& in, const Tensor& x) {
-    Tensor residual = x;
+    Tensor weights, residual = x;  // in reverse: so they go when a recomputation stops
     Tensor hidden = ApplyRmsNorm(aten_, layer.input_norm.weight, model_.norm_eps, x);
-    auto [attended, weights] = SelfAttention(layer, in, hidden);
-    hidden = std::move(attended);
+    std::tie(hidden, weights) = SelfAttention(layer, in, hidden);
     Tensor sum = aten_.Add(residual, hidden);
     hidden = std::move(sum);
     residual = hidden;

@@ -33,11 +33,15 @@ Tensor HfModel::RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tenso
                          const std::function<Tensor(const LayerInputs&, const Tensor&)>& layer) {
   if (config_.checkpoint.every == 0 || !training_) return layer(*inputs, hidden);
   const bool reentrant = config_.checkpoint.reentrant;
-  if (reentrant && hidden.requires_grad()) held_by_graph_.push_back(inputs);
+  if (reentrant && hidden.requires_grad()) {
+    auto keywords = std::make_shared<LayerInputs>(*inputs);
+    if (inputs->mask_by_position) keywords->mask = {};
+    held_by_graph_.push_back(std::move(keywords));
+  }
   const Category before = aten_.category();
   Tensor out = aten_.Checkpoint(
       hidden, [inputs, layer](Tensor x) { return layer(*inputs, x); }, reentrant,
-      SecondOutput());
+      SecondOutput(), inputs->mask_by_position ? inputs->mask : Tensor{});
   aten_.set_category(before);
   return out;
 }

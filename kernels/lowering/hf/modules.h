@@ -66,11 +66,13 @@ class ModuleBuilder {
 // are: in the order in which the model passes them.
 struct LayerInputs {
   bool positions_first = false;  // before the rotary embeddings (Mistral)
+  bool mask_by_position = false;  // no keyword (GPT-2): it goes with the layer's input
   Tensor mask;
   Tensor position_ids;
   Tensor cos, sin;
 
   ~LayerInputs() {
+    if (mask_by_position) position_ids = {};
     mask = {};
     if (positions_first) position_ids = {};
     sin = {};
