@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <toml++/toml.h>
 
@@ -50,6 +51,12 @@ absl::Status CheckFigures(const DeviceProfile& profile) {
           (figure.known() ? " is negative" : " is unknown but has a value"));
     }
   });
+  for (const OpPoint& point : profile.op_points) {
+    if (point.op.empty() || !(point.work > 0) || !(point.seconds > 0)) {
+      return absl::InvalidArgumentError("profile " + profile.name + ": a point of '" + point.op +
+                                        "' needs an op, and work and seconds over 0");
+    }
+  }
   return status;
 }
 
@@ -77,7 +84,7 @@ FigureCounts CountFigures(const DeviceProfile& profile) {
   });
   auto count = [&](FigureKind kind) { return counts[static_cast<size_t>(kind)]; };
   return {count(FigureKind::kUnknown), count(FigureKind::kDatasheet),
-          count(FigureKind::kMeasured) + static_cast<int64_t>(profile.matmul_points.size()),
+          count(FigureKind::kMeasured) + static_cast<int64_t>(profile.op_points.size()),
           count(FigureKind::kDerived)};
 }
 
@@ -121,25 +128,39 @@ absl::StatusOr<DeviceProfile> FindProfile(std::string_view name, const std::stri
 
 namespace {
 
-// The point nearest in the logarithms of its shape, of the same element type.
-const MatmulPoint* NearestPoint(const DeviceProfile& profile, const Cost& cost, Dtype dtype) {
-  const MatmulPoint* best = nullptr;
-  double best_distance = 0;
-  auto log_ratio = [](int64_t a, int64_t b) {
-    double ratio = std::log(static_cast<double>(std::max<int64_t>(a, 1)) /
-                            static_cast<double>(std::max<int64_t>(b, 1)));
-    return ratio * ratio;
-  };
-  for (const MatmulPoint& point : profile.matmul_points) {
-    if (point.dtype != dtype) continue;
-    double distance = log_ratio(point.m, cost.m) + log_ratio(point.n, cost.n) +
-                      log_ratio(point.k, cost.k);
-    if (best == nullptr || distance < best_distance) {
-      best = &point;
-      best_distance = distance;
+bool CountsFlops(const Cost& cost) {
+  return cost.kind == CostClass::kMatmul || cost.kind == CostClass::kAttention;
+}
+
+double Work(const Cost& cost) {
+  return CountsFlops(cost) ? cost.flops : cost.bytes_read + cost.bytes_written;
+}
+
+double LogRatio(double a, double b) { return std::log(std::max(a, 1.0) / std::max(b, 1.0)); }
+
+// Between measured calls: the rate is their mean in logarithms, weighted by the inverse fourth
+// power of the distance in the logarithms of shape and work (Shepard 1968), so that the nearest
+// counts most and no rate is beyond what was measured.
+std::optional<double> MeasuredSeconds(const DeviceProfile& profile, std::string_view op,
+                                      const Cost& cost, Dtype dtype) {
+  const double work = Work(cost);
+  double weights = 0, logs = 0;
+  for (const OpPoint& point : profile.op_points) {
+    if (point.op != op || point.dtype != dtype) continue;
+    double distance = 1e-6;  // of a call that was measured itself
+    for (const double ratio :
+         {LogRatio(static_cast<double>(point.m), static_cast<double>(cost.m)),
+          LogRatio(static_cast<double>(point.n), static_cast<double>(cost.n)),
+          LogRatio(static_cast<double>(point.k), static_cast<double>(cost.k)),
+          LogRatio(point.work, work)}) {
+      distance += ratio * ratio;
     }
+    const double weight = 1 / (distance * distance);
+    weights += weight;
+    logs += weight * std::log(point.work / point.seconds);
   }
-  return best;
+  if (weights == 0) return std::nullopt;
+  return work / std::exp(logs / weights);
 }
 
 // Share of the compute units that work, on average over the waves of 128 × 128 tiles.
@@ -159,9 +180,6 @@ double ArithmeticSeconds(const DeviceProfile& profile, const Cost& cost, Dtype d
                               : profile.fp32_flops_per_second.value;
   switch (cost.kind) {
     case CostClass::kMatmul:
-      if (const MatmulPoint* point = NearestPoint(profile, cost, dtype)) {
-        return cost.flops / point->flops_per_second;
-      }
       return cost.flops / (peak * profile.matmul_efficiency_ratio.value * WaveRatio(profile, cost));
     case CostClass::kAttention:
       return cost.flops / (peak * profile.attention_efficiency_ratio.value);
@@ -172,7 +190,9 @@ double ArithmeticSeconds(const DeviceProfile& profile, const Cost& cost, Dtype d
 
 }  // namespace
 
-double KernelSeconds(const DeviceProfile& profile, const Cost& cost, Dtype dtype) {
+double KernelSeconds(const DeviceProfile& profile, std::string_view op, const Cost& cost,
+                     Dtype dtype) {
+  if (const auto seconds = MeasuredSeconds(profile, op, cost, dtype)) return *seconds;
   double traffic = (cost.bytes_read + cost.bytes_written) /
                    (profile.memory_bytes_per_second.value * profile.memory_efficiency_ratio.value);
   double arithmetic = cost.flops > 0 ? ArithmeticSeconds(profile, cost, dtype) : 0;

@@ -42,19 +42,24 @@ struct Figure {
   }
 };
 
-// One measured product [m, k] × [k, n].
-struct MatmulPoint {
+// One measured call of an op. Of a product [m, k] × [k, n]; of attention over m keys of n width k.
+struct OpPoint {
+  std::string op;  // its name in kernels/ops
   Dtype dtype = Dtype::kF32;
   int64_t m = 0, n = 0, k = 0;
-  double flops_per_second = 0;
+  double work = 0;
+  double seconds = 0;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
-    v(Field{"dtype", "element type"}, self.dtype);
-    v(Field{"m", "rows of the result"}, self.m);
-    v(Field{"n", "columns of the result"}, self.n);
-    v(Field{"k", "length of the sums"}, self.k);
-    v(Field{"flops_per_second", "rate; a multiply and an add count 2"}, self.flops_per_second);
+    v(Field{"op", "name of the op"}, self.op);
+    v(Field{"dtype", "element type of its first argument"}, self.dtype);
+    v(Field{"m", "rows of a product, tokens of attention, else 0"}, self.m);
+    v(Field{"n", "columns of a product, tokens of attention, else 0"}, self.n);
+    v(Field{"k", "length of a product's sums, width of a head, else 0"}, self.k);
+    v(Field{"work", "flops of products and attention, bytes read and written of other ops"},
+      self.work);
+    v(Field{"seconds", "time of the call"}, self.seconds);
   }
 };
 
@@ -90,7 +95,7 @@ struct DeviceProfile {
   Figure communicator_bytes;
   Figure rccl_channels;
   Figure rccl_channel_bytes;
-  std::vector<MatmulPoint> matmul_points;  // measured; empty for a profile from datasheets
+  std::vector<OpPoint> op_points;  // measured; empty for a profile from datasheets
 
   bool is_host() const { return architecture == "cpu"; }
   // Taken by the allocator at the first product of each thread and stream, and kept.
@@ -104,7 +109,7 @@ struct DeviceProfile {
     v(Field{"title", "name of the device, for people"}, self.title);
     v(Field{"architecture", "code name of the instruction set"}, self.architecture);
     VisitFigures(self, v);
-    v(Field{"matmul_points", "measured matrix products"}, self.matmul_points);
+    v(Field{"op_points", "measured calls of ops"}, self.op_points);
   }
 
   // The figures alone, in the order in which people read them.
@@ -147,7 +152,7 @@ struct DeviceProfile {
   }
 };
 
-// How many figures there are of each kind, measured products included.
+// How many figures there are of each kind, measured calls included.
 struct FigureCounts {
   int64_t unknown = 0;
   int64_t datasheet = 0;
@@ -164,9 +169,11 @@ absl::StatusOr<DeviceProfile> FindProfile(std::string_view name, const std::stri
 // INVALID_ARGUMENT with the field and what it may be.
 absl::StatusOr<DeviceProfile> ParseProfile(std::string_view toml_text);
 
-// Seconds that a kernel of this cost takes alone on the device. Products fill the compute units in
-// waves of tiles, so a shape that leaves the last wave nearly empty is slow; everything else takes
-// the longer of arithmetic and memory traffic.
-double KernelSeconds(const DeviceProfile& profile, const Cost& cost, Dtype dtype);
+// Seconds that a kernel of this cost takes alone on the device. Where the op was measured, at the
+// rate of the calls that are most like it. Else products fill the compute units in waves of tiles,
+// so a shape that leaves the last wave nearly empty is slow; everything else takes the longer of
+// arithmetic and memory traffic. `op` may be empty.
+double KernelSeconds(const DeviceProfile& profile, std::string_view op, const Cost& cost,
+                     Dtype dtype);
 
 }  // namespace hbmtune::device

@@ -35,11 +35,14 @@ std::string ProfileText(const DeviceProfile& profile, const std::string& heading
     text += "kind = " + Quoted(std::string(Name(figure.kind))) + "\nsource = " +
             Quoted(figure.source) + "\n";
   });
-  for (const MatmulPoint& point : profile.matmul_points) {
-    text += "\n[[matmul_points]]\ndtype = " + Quoted(std::string(Name(point.dtype))) +
-            "\nm = " + std::to_string(point.m) + "\nn = " + std::to_string(point.n) +
-            "\nk = " + std::to_string(point.k) +
-            "\nflops_per_second = " + Number(point.flops_per_second) + "\n";
+  for (const OpPoint& point : profile.op_points) {
+    text += "\n[[op_points]]\nop = " + Quoted(point.op) +
+            "\ndtype = " + Quoted(std::string(Name(point.dtype)));
+    if (point.m > 0) {
+      text += "\nm = " + std::to_string(point.m) + "\nn = " + std::to_string(point.n) +
+              "\nk = " + std::to_string(point.k);
+    }
+    text += "\nwork = " + Number(point.work) + "\nseconds = " + Number(point.seconds) + "\n";
   }
   return text;
 }

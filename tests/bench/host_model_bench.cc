@@ -141,8 +141,8 @@ bool Compare(const Case& one, const device::DeviceProfile& profile, int64_t step
 
 int CompareAll(const std::string& path, int64_t steps) {
   const device::DeviceProfile profile = ProfileFrom(path);
-  std::printf("%s, %g threads, %zu measured products\n", profile.title.c_str(),
-              profile.compute_units.value, profile.matmul_points.size());
+  std::printf("%s, %g threads, %zu measured calls\n", profile.title.c_str(),
+              profile.compute_units.value, profile.op_points.size());
   std::printf("%-32s %11s %11s %9s  %s\n", "", "measured", "model:host", "error", "peaks");
   Summary summary;
   bool all = true;

@@ -155,7 +155,7 @@ BENCHMARK_CAPTURE(BM_FoldPeak, lowered_70b, "llama3-70b", true)->Unit(benchmark:
 // A grid as users sweep it: 10,000 configs, of which 1,429 are Programs of their own.
 std::vector<std::pair<Workload, TrainConfig>> Grid() {
   std::vector<std::pair<Workload, TrainConfig>> grid;
-  Workload workload = Job("llama2-7b");
+  Workload workload = Job("llama2-13b");
   TrainConfig config = Config();
   for (int64_t seq_len : {512, 1024, 2048, 3072, 4096}) {
     for (Framework framework : {Framework::kHfSdpa, Framework::kHfEager}) {

@@ -181,7 +181,7 @@ TimeSums SumTime(const Workload& workload, const TrainConfig& config,
   product.kind = CostClass::kMatmul;
   product.m = f.tokens, product.n = f.model.hidden, product.k = f.model.hidden;
   product.flops = 2.0 * f.tokens * f.model.hidden * f.model.hidden;
-  double per_flop = device::KernelSeconds(profile, product, dtype) / product.flops;
+  double per_flop = device::KernelSeconds(profile, "linear", product, dtype) / product.flops;
   double linear = 1.0 * f.layer_linear * f.model.layers + 1.0 * f.model.vocab * f.model.hidden;
 
   Cost attention;
@@ -192,7 +192,7 @@ TimeSums SumTime(const Workload& workload, const TrainConfig& config,
   double micro_steps = static_cast<double>(config.grad_accum);
   t.matmul = micro_steps * passes * 2.0 * f.tokens * linear * per_flop;
   t.attention = micro_steps * (passes + 0.5) * f.model.layers *
-                device::KernelSeconds(profile, attention, dtype);
+                device::KernelSeconds(profile, "attention_tiled", attention, dtype);
   // Each saved byte is written once and read twice; temporaries about double that.
   t.memory = micro_steps * passes * 2.0 * f.model.layers * f.tokens * LayerBytesPerToken(f) /
              bandwidth;

@@ -13,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -133,11 +134,13 @@ class Calibration {
   }
 
   DeviceProfile Run() {
-    const auto start = std::chrono::steady_clock::now();
+    profile_.op_points.clear();
     Memory();
     Links();
-    Products(start);
-    Kernels();
+    Products();
+    Attention();
+    Rows();
+    Updates();
     progress_(1, "done");
     return profile_;
   }
@@ -158,7 +161,7 @@ class Calibration {
   }
 
   void Links() {
-    progress_(0.08, "copies and all-reduce");
+    progress_(0.05, "copies and all-reduce");
     constexpr size_t kLarge = 64 << 20;
     const double rate = kLarge / MeasureCopy(kLarge);
     Set(profile_.host_to_device_bytes_per_second, rate, "memcpy of 64 MiB");
@@ -169,24 +172,33 @@ class Calibration {
     Set(profile_.collective_bytes_per_second, cost.bytes_per_second, "two ranks, 8 MiB");
   }
 
-  void Products(std::chrono::steady_clock::time_point start) {
-    profile_.matmul_points.clear();
+  // Returns the best rate among the points.
+  double Keep(const std::vector<OpPoint>& points) {
+    double best = 0;
+    for (const OpPoint& point : points) {
+      profile_.op_points.push_back(point);
+      best = std::max(best, point.work / point.seconds);
+    }
+    return best;
+  }
+
+  bool Spent() const {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+    return spent.count() > options_.budget_seconds;
+  }
+
+  // By shape first: when time runs out every element type has the same shapes. The first shape is
+  // measured in any case: without a rate there is no peak.
+  void Products() {
     const std::vector<Shape> shapes = Shapes();
-    const std::vector<Dtype> dtypes = {Dtype::kF32, Dtype::kBf16, Dtype::kF16};
     double best[2] = {0, 0};  // fp32, 16 bit
-    size_t done = 0;
-    // By shape first: when time runs out every element type has the same shapes.
-    for (const Shape& shape : shapes) {
-      for (Dtype dtype : dtypes) {
-        const double done_ratio = double(done++) / double(shapes.size() * dtypes.size());
-        progress_(0.15 + 0.7 * done_ratio, "products of " + std::string(Name(dtype)));
-        const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-        const bool needed = done <= dtypes.size();  // without a rate there is no peak
-        if (spent.count() > options_.budget_seconds && !needed) continue;
-        const double rate = MeasureProduct(dtype, shape.m, shape.n, shape.k);
-        profile_.matmul_points.push_back({dtype, shape.m, shape.n, shape.k, rate});
+    for (size_t i = 0; i < shapes.size() && (i == 0 || !Spent()); ++i) {
+      const auto [m, n, k] = shapes[i];
+      for (Dtype dtype : kDtypes) {
+        progress_(0.1 + 0.5 * double(i) / double(shapes.size()),
+                  "products of " + std::string(Name(dtype)));
         double& highest = best[IsHalf(dtype)];
-        highest = std::max(highest, rate);
+        highest = std::max(highest, Keep(MeasureProducts(dtype, m, n, k)));
       }
     }
     Set(profile_.fp32_flops_per_second, best[0], "the fastest product");
@@ -194,27 +206,58 @@ class Calibration {
     Set(profile_.matmul_efficiency_ratio, 1, "the peak is what products reached");
   }
 
-  void Kernels() {
-    progress_(0.88, "attention, norms, optimizer");
-    std::vector<double> attention, streams;
-    for (Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
-      const double peak = IsHalf(dtype) ? profile_.half_flops_per_second.value
-                                        : profile_.fp32_flops_per_second.value;
-      attention.push_back(MeasureAttention(dtype, 2, 128, 4, 64) / peak);
-      attention.push_back(MeasureAttention(dtype, 2, 512, 4, 64) / peak);
-      streams.push_back(MeasureStreams(dtype, 512, 512));
-      streams.push_back(MeasureStreams(dtype, 2048, 1024));
+  void Attention() {
+    std::vector<double> ratios;
+    const int64_t lengths[] = {64, 256, 1024};
+    for (size_t i = 0; i < std::size(lengths) && (i == 0 || !Spent()); ++i) {
+      for (Dtype dtype : kDtypes) {
+        for (int64_t width : {32, 128}) {
+          progress_(0.6 + 0.05 * double(i), "attention of " + std::string(Name(dtype)));
+          const double peak = IsHalf(dtype) ? profile_.half_flops_per_second.value
+                                            : profile_.fp32_flops_per_second.value;
+          ratios.push_back(Keep(MeasureAttention(dtype, 2, lengths[i], 4, width)) / peak);
+        }
+      }
     }
-    const OptimizerRate adamw = MeasureAdamw(4 << 20);
-    streams.push_back(adamw.bytes_per_second);
-    Set(profile_.attention_efficiency_ratio, std::min(1.0, GeometricMean(attention)),
-        "causal, 128 and 512 tokens, forward and backward");
-    Set(profile_.memory_efficiency_ratio,
-        GeometricMean(streams) / profile_.memory_bytes_per_second.value,
-        "norm, gate, residual, loss and AdamW, whose bytes may come from the caches");
-    Set(profile_.cpu_adam_parameters_per_second, adamw.parameters_per_second, "AdamW in fp32");
+    Set(profile_.attention_efficiency_ratio, std::min(1.0, GeometricMean(ratios)),
+        "causal, the fastest of both kinds and passes");
   }
 
+  void Rows() {
+    std::vector<double> rates;
+    const std::pair<int64_t, int64_t> shapes[] = {{512, 512}, {16, 64},     {128, 128},
+                                                  {256, 256}, {1024, 1024}, {2048, 2048}};
+    for (size_t i = 0; i < std::size(shapes) && (i == 0 || !Spent()); ++i) {
+      for (Dtype dtype : kDtypes) {
+        progress_(0.75 + 0.02 * double(i), "norms, gates, losses of " + std::string(Name(dtype)));
+        const auto [rows, width] = shapes[i];
+        for (const OpPoint& point : MeasureRows(dtype, rows, width)) {
+          Keep({point});
+          if (i == 0) rates.push_back(point.work / point.seconds);
+        }
+      }
+    }
+    Set(profile_.memory_efficiency_ratio,
+        GeometricMean(rates) / profile_.memory_bytes_per_second.value,
+        "norms, gates, positions, residuals and losses of 512 rows of 512, which caches hold");
+  }
+
+  void Updates() {
+    const int64_t counts[] = {4 << 20, 512 << 10, 32 << 10, 1024};
+    for (size_t i = 0; i < std::size(counts) && (i == 0 || !Spent()); ++i) {
+      for (Dtype dtype : kDtypes) {
+        progress_(0.9 + 0.02 * double(i), "optimizers of " + std::string(Name(dtype)));
+        const std::vector<OpPoint> points = MeasureUpdate(dtype, counts[i]);
+        Keep(points);
+        if (i > 0 || dtype != Dtype::kF32) continue;
+        Set(profile_.cpu_adam_parameters_per_second, double(counts[i]) / points.back().seconds,
+            "AdamW in fp32, 4 Mi parameters");
+      }
+    }
+  }
+
+  static constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kBf16, Dtype::kF16};
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   DeviceProfile profile_;
   const CalibrationOptions options_;
   const CalibrationProgress& progress_;

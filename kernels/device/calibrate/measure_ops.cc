@@ -9,11 +9,20 @@
 #include "kernels/device/calibrate/stopwatch.h"
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/add/add.h"
+#include "kernels/ops/attention_materialised/attention_materialised.h"
 #include "kernels/ops/attention_tiled/attention_tiled.h"
+#include "kernels/ops/copy/copy.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "kernels/ops/embedding/embedding.h"
+#include "kernels/ops/fill/fill.h"
+#include "kernels/ops/gelu/gelu.h"
+#include "kernels/ops/grad_norm/grad_norm.h"
+#include "kernels/ops/layer_norm/layer_norm.h"
 #include "kernels/ops/linear/linear.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/rotary/rotary.h"
 #include "kernels/ops/silu_gate/silu_gate.h"
+#include "kernels/program/tape.h"
 
 namespace hbmtune::device {
 namespace {
@@ -61,7 +70,9 @@ class Call {
 
   void Run() const { op_.host(args_); }
   Cost cost() const { return op_.cost(args_); }
-  double bytes() const { return cost().bytes_read + cost().bytes_written; }
+  const OpKind& op() const { return op_; }
+  // As a dry run knows the call: the type of its first argument.
+  Dtype dtype() const { return in_.empty() ? Dtype::kF32 : in_[0].dtype; }
 
  private:
   const OpKind& op_;
@@ -69,67 +80,102 @@ class Call {
   OpArgs args_;
 };
 
-}  // namespace
-
-double MeasureProduct(Dtype dtype, int64_t m, int64_t n, int64_t k) {
-  const Tensor x(dtype, {m, k}), w(dtype, {n, k}), y(dtype, {m, n});
-  const Attrs attrs = Attrs::Of(ops::LinearAttrs{});
-  const Call forward(ops::kLinear, {&x, &w}, {&y}, attrs);
-  const Call input(ops::kLinearBackwardInput, {&y, &w}, {&x}, attrs);
-  const Call weight(ops::kLinearBackwardWeight, {&y, &x}, {&w}, attrs);
-  const double flops = forward.cost().flops + input.cost().flops + weight.cost().flops;
-  return flops / (MedianSeconds([&] { forward.Run(); }) + MedianSeconds([&] { input.Run(); }) +
-                  MedianSeconds([&] { weight.Run(); }));
+// The median of calls like this one.
+OpPoint Measure(const Call& call, double seconds = 0.03) {
+  const Cost cost = call.cost();
+  const bool flops = cost.kind == CostClass::kMatmul || cost.kind == CostClass::kAttention;
+  OpPoint point;
+  point.op = call.op().name;
+  point.dtype = call.dtype();
+  if (flops) point.m = cost.m, point.n = cost.n, point.k = cost.k;
+  point.work = flops ? cost.flops : cost.bytes_read + cost.bytes_written;
+  point.seconds = MedianSeconds([&] { call.Run(); }, seconds);
+  return point;
 }
 
-double MeasureAttention(Dtype dtype, int64_t batch, int64_t tokens, int64_t heads,
-                        int64_t width) {
+}  // namespace
+
+std::vector<OpPoint> MeasureProducts(Dtype dtype, int64_t m, int64_t n, int64_t k) {
+  const Tensor x(dtype, {m, k}), w(dtype, {n, k}), y(dtype, {m, n});
+  const Attrs attrs = Attrs::Of(ops::LinearAttrs{});
+  return {Measure({ops::kLinear, {&x, &w}, {&y}, attrs}),
+          Measure({ops::kLinearBackwardInput, {&y, &w}, {&x}, attrs}),
+          Measure({ops::kLinearBackwardWeight, {&y, &x}, {&w}, attrs})};
+}
+
+std::vector<OpPoint> MeasureAttention(Dtype dtype, int64_t batch, int64_t tokens, int64_t heads,
+                                      int64_t width) {
   const Dims shape = {batch, tokens, heads, width}, rows = {batch, heads, tokens};
   const Tensor q(dtype, shape), k(dtype, shape), v(dtype, shape), o(dtype, shape);
   const Tensor dq(dtype, shape), dk(dtype, shape), dv(dtype, shape);
   const Tensor lse(Dtype::kF32, rows), delta(Dtype::kF32, rows);
+  const Tensor scores(dtype, {batch, heads, tokens, tokens});
+  const Tensor dscores(dtype, {batch, heads, tokens, tokens});
   ops::AttentionAttrs settings;
   settings.scale = 1 / std::sqrt(double(width));
   const Attrs attrs = Attrs::Of(settings);
-  const Call forward(ops::kAttentionTiled, {&q, &k, &v}, {&o, &lse}, attrs);
-  const Call backward(ops::kAttentionTiledBackward, {&o, &q, &k, &v, &o, &lse},
-                      {&dq, &dk, &dv, &delta}, attrs);
-  return (forward.cost().flops + backward.cost().flops) /
-         (MedianSeconds([&] { forward.Run(); }) + MedianSeconds([&] { backward.Run(); }));
+  return {
+      Measure({ops::kAttentionTiled, {&q, &k, &v}, {&o, &lse}, attrs}),
+      Measure({ops::kAttentionTiledBackward, {&o, &q, &k, &v, &o, &lse}, {&dq, &dk, &dv, &delta},
+               attrs}),
+      Measure({ops::kAttentionMaterialised, {&q, &k, &v}, {&o, &scores}, attrs}),
+      Measure({ops::kAttentionMaterialisedBackward, {&o, &q, &k, &v, &scores},
+               {&dq, &dk, &dv, &dscores}, attrs})};
 }
 
-double MeasureStreams(Dtype dtype, int64_t rows, int64_t width) {
-  const Dims shape = {rows, width};
+std::vector<OpPoint> MeasureRows(Dtype dtype, int64_t rows, int64_t width) {
+  const Dims shape = {rows, width}, heads = {1, rows, width / 32, 32}, angles = {rows, 16};
   const Tensor a(dtype, shape), b(dtype, shape), c(dtype, shape), d(dtype, shape);
-  const Tensor weight(dtype, {width}), dweight(dtype, {width}), rstd(Dtype::kF32, {rows});
+  const Tensor x(dtype, heads), y(dtype, heads), wide(Dtype::kF32, shape);
+  const Tensor cos(Dtype::kF32, angles), sin(Dtype::kF32, angles);
+  const Tensor weight(dtype, {width}), bias(dtype, {width});
+  const Tensor dweight(dtype, {width}), dbias(dtype, {width});
+  const Tensor mean(Dtype::kF32, {rows}), rstd(Dtype::kF32, {rows});
   const Tensor partials(Dtype::kF32, {ops::NormPartials(rows), width});
+  const Tensor two_partials(Dtype::kF32, {2 * ops::NormPartials(rows), width});
   const Tensor targets(Dtype::kI64, {rows}), count(Dtype::kF32, {1}), losses(Dtype::kF32, {rows});
   const Attrs norm = Attrs::Of(ops::NormAttrs{});
   const Attrs norm_back = Attrs::Of(ops::NormBackwardAttrs{});
-  const Call calls[] = {
-      {ops::kRmsNorm, {&a, &weight}, {&b, &rstd}, norm},
-      {ops::kRmsNormBackward, {&b, &a, &weight, &rstd}, {&c, &dweight, &partials}, norm_back},
-      {ops::kSiluGate, {&a, &b}, {&c}},
-      {ops::kSiluGateBackward, {&a, &b, &c}, {&d, &c}},
-      {ops::kAdd, {&a, &b}, {&c}},
-      {ops::kCrossEntropy, {&a, &targets, &count}, {&losses, &b},
-       Attrs::Of(ops::CrossEntropyAttrs{})}};
-  double bytes = 0, seconds = 0;
-  for (const Call& call : calls) {
-    bytes += call.bytes();
-    seconds += MedianSeconds([&] { call.Run(); });
-  }
-  return bytes / seconds;
+  const Attrs gelu = Attrs::Of(ops::GeluAttrs{});
+  std::vector<OpPoint> points = {
+      Measure({ops::kRmsNorm, {&a, &weight}, {&b, &rstd}, norm}),
+      Measure({ops::kRmsNormBackward, {&b, &a, &weight, &rstd}, {&c, &dweight, &partials},
+               norm_back}),
+      Measure({ops::kLayerNorm, {&a, &weight, &bias}, {&b, &mean, &rstd}, norm}),
+      Measure({ops::kLayerNormBackward, {&b, &a, &weight, &mean, &rstd},
+               {&c, &dweight, &dbias, &two_partials}, norm_back}),
+      Measure({ops::kSiluGate, {&a, &b}, {&c}}),
+      Measure({ops::kSiluGateBackward, {&a, &b, &c}, {&d, &c}}),
+      Measure({ops::kGelu, {&a}, {&b}, gelu}),
+      Measure({ops::kGeluBackward, {&a, &b}, {&c}, gelu}),
+      Measure({ops::kAdd, {&a, &b}, {&c}}),
+      Measure({ops::kAddInPlace, {&a, &b}, {&a}}),
+      Measure({ops::kRotary, {&x, &cos, &sin}, {&y}, Attrs::Of(ops::RotaryAttrs{})}),
+      Measure({ops::kEmbedding, {&targets, &b}, {&c}}),
+      Measure({ops::kEmbeddingBackward, {&a, &targets}, {&c},
+               Attrs::Of(ops::EmbeddingBackwardAttrs{})}),
+      Measure({ops::kCrossEntropy, {&a, &targets, &count}, {&losses, &b},
+               Attrs::Of(ops::CrossEntropyAttrs{})}),
+      Measure({ops::kCopy, {&a}, {&wide}}),
+      Measure({ops::kFill, {}, {&wide}, Attrs::Of(FillAttrs{})})};
+  if (IsHalf(dtype)) points.push_back(Measure({ops::kCopy, {&wide}, {&a}}));
+  return points;
 }
 
-OptimizerRate MeasureAdamw(int64_t parameters) {
+std::vector<OpPoint> MeasureUpdate(Dtype dtype, int64_t parameters) {
   const Dims shape = {parameters};
-  const Tensor grad(Dtype::kF32, shape), step(Dtype::kI64, {1});
-  const Tensor param(Dtype::kF32, shape), first(Dtype::kF32, shape), second(Dtype::kF32, shape);
-  const Call call(ops::kAdamw, {&grad, &step}, {&param, &first, &second},
-                  Attrs::Of(ops::AdamwAttrs{}));
-  const double seconds = MedianSeconds([&] { call.Run(); }, 0.2);
-  return {call.bytes() / seconds, double(parameters) / seconds};
+  const Tensor grad(dtype, shape), step(Dtype::kI64, {1}), param(dtype, shape);
+  const Tensor first(Dtype::kF32, shape), second(Dtype::kF32, shape), master(Dtype::kF32, shape);
+  const Tensor squares(Dtype::kF32, {ops::SquaresPartials(parameters)});
+  const Attrs adamw = Attrs::Of(ops::AdamwAttrs{});
+  std::vector<OpPoint> points = {Measure({ops::kGradNormSquares, {&grad}, {&squares}})};
+  if (IsHalf(dtype)) {
+    points.push_back(
+        Measure({ops::kAdamw, {&grad, &step}, {&param, &first, &second, &master}, adamw}));
+  } else {
+    points.push_back(Measure({ops::kAdamw, {&grad, &step}, {&param, &first, &second}, adamw}));
+  }
+  return points;
 }
 
 double MeasureBandwidth() {

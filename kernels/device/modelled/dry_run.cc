@@ -164,7 +164,7 @@ class Clock {
   Clock(const FoldedTrace& trace, const DeviceProfile& profile, int64_t world_size)
       : trace_(trace), profile_(profile), ranks_(world_size), events_(trace.event_count) {
     for (const TraceKernel& kernel : trace.work) {
-      kernel_seconds_.push_back(KernelSeconds(profile, kernel.cost, kernel.dtype));
+      kernel_seconds_.push_back(KernelSeconds(profile, kernel.op, kernel.cost, kernel.dtype));
     }
   }
 

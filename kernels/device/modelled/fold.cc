@@ -46,8 +46,8 @@ class Folder {
   uint32_t Intern(const TraceKernel& kernel) {
     for (size_t i = 0; i < out_.work.size(); ++i) {
       const TraceKernel& known = out_.work[i];
-      if (SameCost(known.cost, kernel.cost) && known.dtype == kernel.dtype &&
-          known.elements == kernel.elements) {
+      if (known.op == kernel.op && known.dtype == kernel.dtype &&
+          known.elements == kernel.elements && SameCost(known.cost, kernel.cost)) {
         return static_cast<uint32_t>(i);
       }
     }

@@ -142,7 +142,8 @@ void Tracer::Take(const Run& run) {
                       std::span(args_.data() + run.inputs, run.outputs),
                       program_.attrs[run.attrs]};
     const double elements = run.outputs > 0 ? args_[run.inputs].elements() : 0;
-    trace_.work.push_back({run.op->cost(args), count > 0 ? args_[0].dtype : Dtype::kF32, elements});
+    trace_.work.push_back({run.op->name, run.op->cost(args),
+                           count > 0 ? args_[0].dtype : Dtype::kF32, elements});
   }
   TraceOp& op = Push(Kind::kRun, run.stream, found->second);
   const CostClass kind = trace_.work[found->second].cost.kind;

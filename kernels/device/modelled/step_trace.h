@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "kernels/core/category.h"
@@ -40,6 +41,7 @@ struct TraceOp {
 
 // A kernel's work; equal kernels share one.
 struct TraceKernel {
+  std::string_view op;
   Cost cost;
   Dtype dtype = Dtype::kF32;
   double elements = 0;  // of the first output: parameters that the CPU's optimizer steps

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/json.h"
@@ -15,12 +17,14 @@ TEST(ProfileText, IsReadBackAsItWas) {
   for (const std::string& name : ProfileNames()) {
     DeviceProfile profile = *FindProfile(name);
     profile.title += " \"quoted\" \\";
-    profile.matmul_points.push_back({Dtype::kBf16, 64, 128, 256, 1.5e11});
+    profile.op_points.push_back({"linear", Dtype::kBf16, 64, 128, 256, 1.5e11, 1e-3});
+    profile.op_points.push_back({"add", Dtype::kF16, 0, 0, 0, 4096, 1e-6});
     const auto read = ParseProfile(ProfileText(profile, "a heading"));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->title, profile.title);
-    EXPECT_EQ(read->matmul_points.size(), profile.matmul_points.size());
-    EXPECT_EQ(read->matmul_points.back().n, 128);
+    EXPECT_EQ(read->op_points.size(), profile.op_points.size());
+    EXPECT_EQ(read->op_points[profile.op_points.size() - 2].n, 128);
+    EXPECT_EQ(read->op_points.back().work, 4096);
     EXPECT_NEAR(read->capacity_bytes.value, profile.capacity_bytes.value,
                 1e-5 * profile.capacity_bytes.value);
     EXPECT_EQ(CountFigures(*read).measured, CountFigures(profile).measured);
@@ -54,7 +58,15 @@ TEST(CalibrateHost, MeasuresWhatItSaysAndTellsHowFarItIs) {
     EXPECT_NE(figure->source.find("2026-11-29"), std::string::npos);
     EXPECT_NE(figure->source.find("1 thread"), std::string::npos);
   }
-  EXPECT_EQ(profile.matmul_points.size(), 3U);  // one shape of each element type
+  std::set<std::pair<std::string, Dtype>> calls;
+  for (const OpPoint& point : profile.op_points) calls.emplace(point.op, point.dtype);
+  for (Dtype dtype : {Dtype::kF32, Dtype::kBf16, Dtype::kF16}) {
+    for (const char* op : {"linear", "linear_backward_input", "linear_backward_weight",
+                           "attention_tiled", "attention_tiled_backward", "rms_norm",
+                           "layer_norm_backward", "cross_entropy", "adamw"}) {
+      EXPECT_TRUE(calls.contains({op, dtype})) << op << " " << Name(dtype);
+    }
+  }
   EXPECT_TRUE(ParseProfile(ProfileText(profile, "")).ok());
 }
 

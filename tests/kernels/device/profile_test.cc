@@ -59,7 +59,7 @@ TEST(DeviceProfile, CountsFiguresByKind) {
   EXPECT_EQ(counts.unknown + counts.datasheet + counts.measured + counts.derived, all);
   EXPECT_EQ(counts.datasheet, 4);  // compute units, two peaks, bandwidth
   EXPECT_EQ(counts.measured, 1);   // the capacity
-  mi210.matmul_points.resize(3);
+  mi210.op_points.resize(3);
   EXPECT_EQ(CountFigures(mi210).measured, 4);
 }
 
@@ -109,22 +109,38 @@ Cost Product(int64_t m, int64_t n, int64_t k) {
 TEST(KernelSeconds, LargeProductsReachTheStatedShareOfThePeak) {
   DeviceProfile mi210 = Get("mi210");
   Cost cost = Product(8192, 13312, 8192);  // 64 × 104 tiles: 64 full waves
-  double seconds = KernelSeconds(mi210, cost, Dtype::kBf16);
+  double seconds = KernelSeconds(mi210, "", cost, Dtype::kBf16);
   EXPECT_NEAR(cost.flops / seconds / 181e12, 0.65, 1e-9);
 }
 
 TEST(KernelSeconds, AProductOfOneTileUsesOneComputeUnit) {
   DeviceProfile mi210 = Get("mi210");
   Cost cost = Product(128, 128, 1 << 16);
-  double seconds = KernelSeconds(mi210, cost, Dtype::kBf16);
+  double seconds = KernelSeconds(mi210, "", cost, Dtype::kBf16);
   EXPECT_NEAR(cost.flops / seconds, 181e12 * 0.65 / 104, 1e6);
 }
 
-TEST(KernelSeconds, TakesTheNearestMeasuredProduct) {
+TEST(KernelSeconds, GoesBetweenTheMeasuredCallsOfItsOp) {
   DeviceProfile host = Get("host");
-  host.matmul_points = {{Dtype::kF32, 64, 64, 64, 1e9}, {Dtype::kF32, 1024, 1024, 1024, 5e10}};
-  Cost cost = Product(900, 900, 900);
-  EXPECT_DOUBLE_EQ(KernelSeconds(host, cost, Dtype::kF32), cost.flops / 5e10);
+  auto point = [](const char* op, int64_t side, double rate) {
+    const double flops = 2.0 * static_cast<double>(side * side * side);
+    return OpPoint{op, Dtype::kF32, side, side, side, flops, flops / rate};
+  };
+  host.op_points = {point("linear", 64, 1e9), point("linear", 1024, 5e10),
+                    point("linear_backward_input", 256, 1e12)};
+  auto rate = [&](int64_t side, std::string_view op = "linear") {
+    const Cost cost = Product(side, side, side);
+    return cost.flops / KernelSeconds(host, op, cost, Dtype::kF32);
+  };
+  EXPECT_NEAR(rate(1024), 5e10, 1e6);
+  EXPECT_NEAR(rate(256), std::sqrt(1e9 * 5e10), 1e6);  // the middle, in logarithms
+  EXPECT_NEAR(rate(900), 5e10, 1e8);
+  EXPECT_LT(rate(1 << 20), 5e10);
+  EXPECT_GT(rate(1 << 20), 1e10);
+  EXPECT_NEAR(rate(100, "linear_backward_input"), 1e12, 1e6);
+  const Cost cost = Product(256, 256, 256);
+  EXPECT_EQ(KernelSeconds(host, "linear", cost, Dtype::kBf16),
+            KernelSeconds(host, "", cost, Dtype::kBf16));  // not measured
 }
 
 TEST(KernelSeconds, MemoryBoundWorkTakesItsTraffic) {
@@ -132,9 +148,9 @@ TEST(KernelSeconds, MemoryBoundWorkTakesItsTraffic) {
   Cost cost;
   cost.bytes_read = 1e9;
   cost.bytes_written = 1e9;
-  EXPECT_DOUBLE_EQ(KernelSeconds(mi210, cost, Dtype::kF32), 2e9 / (1.6384e12 * 0.82));
+  EXPECT_DOUBLE_EQ(KernelSeconds(mi210, "", cost, Dtype::kF32), 2e9 / (1.6384e12 * 0.82));
   cost.bytes_read = cost.bytes_written = 4;
-  EXPECT_DOUBLE_EQ(KernelSeconds(mi210, cost, Dtype::kF32), 3e-6);
+  EXPECT_DOUBLE_EQ(KernelSeconds(mi210, "", cost, Dtype::kF32), 3e-6);
 }
 
 }  // namespace
