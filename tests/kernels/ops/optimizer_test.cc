@@ -1,5 +1,6 @@
 // Optimizers, the control that they read, the loss scale, and dropout's replay.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
