@@ -12,6 +12,7 @@
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/copy/copy.h"
 #include "kernels/ops/fill/fill.h"
+#include "kernels/program/close_step.h"
 
 namespace hbmtune::lowering {
 namespace {
@@ -181,6 +182,7 @@ void LowerHf(const Workload& workload, const TrainConfig& config, const HfOption
   RefuseHf(workload, config);
   program.Clear();
   HfTrainer(program, workload, config, options).Build();
+  if (UsesDeepspeed(workload.framework) && config.zero.stage == 3) CloseSteadyStep(program);
 }
 
 }  // namespace hbmtune::lowering
