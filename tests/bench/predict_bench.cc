@@ -184,7 +184,7 @@ std::vector<std::pair<Workload, TrainConfig>> Grid() {
 
 void BM_Sweep(benchmark::State& state) {
   const auto grid = Grid();
-  const device::DeviceProfile profile = *device::FindProfile("mi210");
+  const device::DeviceProfile profile = *device::FindProfile("mi300x");
   for (auto _ : state) {
     std::atomic<size_t> fits{0};
     auto work = [&](size_t begin, size_t end) {
