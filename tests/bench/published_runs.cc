@@ -68,6 +68,17 @@ std::optional<ModelSpec> ModelOf(const Row& row) {
   return found == presets.end() ? std::nullopt : FindPreset(found->second);
 }
 
+// Weights in 4 bits. A note is a list; that it mentions QLoRA ("devices is 1 for lora/qlora") says
+// nothing of the run.
+bool IsQlora(const Row& row) {
+  if (Has(row.at("lora"), "nf4")) return true;
+  const std::string notes = "; " + row.at("notes") + ";";
+  for (const char* item : {"; quant=bnb", "; qlora;", "; QLoRA;"}) {
+    if (Has(notes, item)) return true;
+  }
+  return false;
+}
+
 // Why the row cannot stand beside an estimate; empty if it can.
 std::string Outside(const Row& row) {
   const std::string& sharding = row.at("zero_or_fsdp_stage");
@@ -75,8 +86,7 @@ std::string Outside(const Row& row) {
   if (Has(sharding, "tp=") || Has(sharding, "pp=")) return "Megatron or InternEvo";
   if (Has(sharding, "fsdp") || Has(sharding, "FULL_SHARD")) return "FSDP";
   if (Has(compiled, "compile") || Has(compiled, "thunder")) return "compiled";
-  if (Has(row.at("notes"), "quant=bnb") || Has(row.at("notes"), "qlora") ||
-      Has(row.at("notes"), "QLoRA") || Has(row.at("lora"), "nf4")) return "QLoRA";
+  if (IsQlora(row)) return "QLoRA";
   if (Has(row.at("lora"), "adapter")) return "adapters that are not LoRA";
   if (!row.at("offload").empty() && row.at("offload") != "none") return "its offload";
   if (Has(row.at("precision"), "fp8")) return "fp8";
