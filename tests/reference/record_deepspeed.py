@@ -294,14 +294,17 @@ def main():
         recorded = list(record_hf.record_all([draw(s) for s in seeds], record, unobserved))
         record_hf.write(arguments.out, recorded, {"deepspeed": deepspeed.__version__})
         return
-    for stage in (1, 2, 3):
-        specs = [s for s in runs() if s.stage == stage and arguments.only in s.name]
+    files = {f"zero{stage}.json": [s for s in runs() if s.stage == stage] for stage in (1, 2, 3)}
+    files.update({f"fresh_{seed}.json": [draw(s) for s in range(seed, seed + count)]
+                  for seed, count in ((9100, 14), (9200, 16), (9300, 14))})
+    for name, specs in files.items():
+        specs = [s for s in specs if arguments.only in s.name]
         recorded = list(record_hf.record_all(specs, record, unobserved))
         if arguments.explain:
             for run in recorded:
                 record_hf.explain(run)
         elif recorded:
-            record_hf.write(arguments.out / f"zero{stage}.json", recorded,
+            record_hf.write(arguments.out / name, recorded,
                             {"deepspeed": deepspeed.__version__})
 
 

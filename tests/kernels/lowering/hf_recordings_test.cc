@@ -80,6 +80,22 @@ TEST(HfRecordings, PeaksOfDeepspeedsStages1And2) {
   EXPECT_LE(summary.worst, 0.08) << summary.worst_name;
 }
 
+// Drawn at random: all stages, with LoRA, checkpointing, accumulation and offload.
+TEST(HfRecordings, PeaksOfDeepspeedsDrawnRuns) {
+  Summary summary;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(HBMTUNE_TEST_DATA) + "/deepspeed")) {
+    if (entry.path().filename().string().rfind("fresh_", 0) != 0) continue;
+    CompareFile(entry.path(), summary);
+  }
+  std::cout << summary.runs << " drawn runs of ZeRO, mean error "
+            << 100 * summary.sum / summary.runs << " %, worst " << 100 * summary.worst << " % ("
+            << summary.worst_name << ")\n";
+  EXPECT_GE(summary.runs, 40);
+  EXPECT_LE(summary.sum / summary.runs, 0.001);
+  EXPECT_LE(summary.worst, 0.01) << summary.worst_name;
+}
+
 // Offload of parameters is not modelled.
 TEST(HfRecordings, PeaksOfDeepspeedsStage3) {
   Summary summary;
