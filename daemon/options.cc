@@ -20,6 +20,8 @@ namespace {
 
 constexpr char kDefaultConfig[] = "/etc/hbmtune/hbmtuned.toml";
 constexpr char kDefaultHttp[] = "127.0.0.1:9464";
+// Every daemon of the node, private ones too, finds the locks here; deploy/systemd makes it.
+constexpr char kNodeLockDir[] = "/run/lock/hbmtune";
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -121,7 +123,13 @@ void FillDefaults(Options& options) {
                                   options.private_daemon ? "private.sock" : "hbmtuned.sock");
   }
   if (options.http.empty()) options.http = options.private_daemon ? "off" : kDefaultHttp;
-  if (options.lock_dir.empty()) options.lock_dir = options.state_dir;
+  if (options.node_socket.empty() && options.private_daemon) {
+    options.node_socket = "/run/hbmtune/hbmtuned.sock";
+  }
+  if (options.lock_dir.empty()) {
+    const bool shared = access(kNodeLockDir, W_OK | X_OK) == 0;
+    options.lock_dir = shared ? kNodeLockDir : options.state_dir;
+  }
   if (options.profile_dir.empty()) {
     // Where `hbmtune calibrate` writes; private daemons of one user share it.
     const std::string base = options.private_daemon ? UserStateDir() : options.state_dir;

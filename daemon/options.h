@@ -49,6 +49,7 @@ struct Options {
   std::string http;
   std::string probe_path;
   std::string lock_dir;
+  std::string node_socket;
   std::string profile_dir;
   std::string probe_journal;
   LogFormat log_format = LogFormat::kLogfmt;
@@ -71,6 +72,7 @@ struct Options {
   std::string tls_roots;
   std::string tls_crl_directory;
   std::string tls_users;
+  double tls_connection_seconds = 3600;
   int64_t max_studies_per_user = 100;
   double keep_studies_days = 0;
   double keep_memory_days = 30;
@@ -93,6 +95,9 @@ struct Options {
     v(Field{"probe_path", "the hbmtune-probe to run"}, self.probe_path);
     v(Field{"lock_dir", "folder of the devices' locks, shared by all daemons of the node"},
       self.lock_dir);
+    v(Field{"node_socket", "with private: the socket of the node's daemon, which is asked for a "
+                           "device before it is probed"},
+      self.node_socket);
     v(Field{"profile_dir", "folder of device profiles that were calibrated here"},
       self.profile_dir);
     v(Field{"probe_journal", "file to which every probe appends when it starts and ends"},
@@ -130,6 +135,9 @@ struct Options {
     v(Field{"tls_users", "who is who over TCP: NAME=USER, separated by commas; NAME is a subject "
                          "alternative name of the certificate, USER one of this node"},
       self.tls_users);
+    v(Field{"tls_connection_seconds", "a connection over TCP ends so long after it was made, and "
+                                      "with it what its certificate was good for"},
+      self.tls_connection_seconds);
     v(Field{"max_studies_per_user", "most studies of one user that wait or run"},
       self.max_studies_per_user);
     v(Field{"keep_studies_days", "studies go so long after their end, with their trials; 0: never"},

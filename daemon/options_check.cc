@@ -36,6 +36,11 @@ absl::Status CheckTime(std::string_view option, double value) {
   return Wrong(option, value, "must be a time of at least 0");
 }
 
+absl::Status CheckConnectionAge(double seconds) {
+  if (seconds >= 1 && seconds <= 86400) return absl::OkStatus();
+  return Wrong("tls_connection_seconds", absl::StrCat(seconds), "it must be between 1 and 86400");
+}
+
 absl::Status CheckFolder(std::string_view option, const std::string& path) {
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return absl::OkStatus();
@@ -108,6 +113,7 @@ absl::Status CheckOptions(const Options& o) {
            CheckRange("max_studies_per_user", o.max_studies_per_user, 1, 1'000'000),
            CheckTime("idle_exit_seconds", o.idle_exit_seconds),
            CheckTime("lease_grace_seconds", o.lease_grace_seconds),
+           CheckConnectionAge(o.tls_connection_seconds),
            CheckTime("keep_studies_days", o.keep_studies_days),
            CheckTime("keep_memory_days", o.keep_memory_days),
            CheckTime("keep_findings_days", o.keep_findings_days),

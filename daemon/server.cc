@@ -1,7 +1,6 @@
 #include "daemon/server.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/time/clock.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
@@ -10,16 +9,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "daemon/http/dme_metrics.h"
-#include "daemon/http/gpu_metrics.h"
-#include "daemon/http/job_metrics.h"
-#include "daemon/services/messages.h"
-#include "daemon/smi/smi_metrics.h"
+#include "daemon/devices/gpus.h"
 #include "daemon/store/open.h"
 #include "daemon/store/retention.h"
+#include "kernels/core/hash.h"
 #include "kernels/core/json.h"
 
 namespace hbmtune::daemon {
@@ -27,6 +22,8 @@ namespace {
 
 // The largest request carries a config.json of at most 1 MiB.
 constexpr int kMaxMessageBytes = 4 << 20;
+// More calls wait at the client until one of these has ended.
+constexpr int kMostCallsOfAConnection = 1024;
 // Calls that still run when the daemon leaves are cut off after this.
 constexpr auto kCallPatience = std::chrono::milliseconds(500);
 
@@ -35,43 +32,6 @@ Prober::Settings ProberSettings(const Options& options) {
 }
 
 double Seconds(const Clock& clock) { return absl::ToDoubleSeconds(clock.SinceBoot()); }
-
-std::vector<DeviceProcess> ProcessesOf(const DeviceState& state) {
-  std::vector<DeviceProcess> processes;
-  for (const GpuProcess& process : state.processes) {
-    if (process.vram_bytes == 0) continue;  // it has only opened /dev/kfd
-    std::ifstream file(absl::StrCat("/proc/", process.pid, "/comm"));
-    std::string program;
-    std::getline(file, program);
-    std::replace_if(
-        program.begin(), program.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    processes.push_back({process.pid, process.vram_bytes, program});
-  }
-  std::sort(processes.begin(), processes.end(), [](const auto& a, const auto& b) {
-    return a.memory_bytes > b.memory_bytes;
-  });
-  return processes;
-}
-
-// The sampler's GPUs as devices; one that has vanished is still listed, without figures.
-std::vector<DeviceInfo> GpusOf(const Sampler& sampler) {
-  std::vector<DeviceInfo> gpus;
-  for (const DeviceState& state : sampler.Devices()) {
-    DeviceInfo& gpu = gpus.emplace_back();
-    gpu.name = state.identity.name();
-    gpu.kind = DeviceKind::kGpu;
-    gpu.product = state.identity.product;
-    gpu.memory_bytes = state.sample.vram_total_bytes.value_or(0);
-    gpu.used_bytes = state.sample.vram_used_bytes;
-    gpu.processes = ProcessesOf(state);
-    gpu.aliases.push_back(absl::StrCat("hip:", gpus.size() - 1));
-    if (!state.identity.uuid.empty()) gpu.aliases.push_back(state.identity.uuid);
-    if (state.identity.render_minor >= 0) {
-      gpu.aliases.push_back(absl::StrCat("renderD", state.identity.render_minor));
-    }
-  }
-  return gpus;
-}
 
 Access::Rules RulesOf(const Options& options) {
   return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role,
@@ -134,10 +94,14 @@ absl::Status Server::OpenParts() {
       DeviceArbiter::Options{options_.probing, absl::Seconds(options_.lease_grace_seconds)},
       [this](const std::string& device) { studies_->InterruptTrialOn(device); });
   if (absl::Status status = arbiter_->Restore(); !status.ok()) return status;
+  baseline_table_.emplace(*database_);
+  gpus_.emplace(Sysfs(options_.sysfs_root), *arbiter_, *baseline_table_, clock_, log_);
+  if (absl::Status status = gpus_->Restore(); !status.ok()) return status;
   lease_waiters_ = std::make_unique<LeaseWaiters>(*arbiter_);
   studies_ = std::make_unique<StudyManager>(StudyManager::Parts{
-      *store_, catalogue_, prober_, *arbiter_, clock_, log_,
-      [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); }});
+      *store_, catalogue_, prober_, *arbiter_, *gpus_, clock_, log_,
+      [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); },
+      NodeHold()});
   tuning_ = std::make_unique<TuningService>(TuningParts());
   devices_ = std::make_unique<DevicesService>(DevicesParts());
   studies_->SetMostOfUser(options_.max_studies_per_user);
@@ -146,21 +110,32 @@ absl::Status Server::OpenParts() {
   return studies_->Recover();
 }
 
+StudyRunner::NodeHold Server::NodeHold() {
+  if (!options_.private_daemon) return {};
+  const std::string state = HashText(options_.state_dir).substr(0, 12);
+  node_lease_.emplace(options_.node_socket, absl::StrCat("private-", geteuid(), "-", state), log_);
+  return {[this](const std::string& device, absl::Duration time) {
+            return node_lease_->Hold(device, time);
+          },
+          [this](const std::string& device) { node_lease_->Release(device); }};
+}
+
 TuningService::Parts Server::TuningParts() {
   return {*studies_, *store_, *recommender_, catalogue_, access_, clock_, *pool_};
 }
 
 DevicesService::Parts Server::DevicesParts() {
-  return {catalogue_,      *studies_,      *arbiter_, *lease_waiters_, monitors_, memory_streams_,
-          *memory_store_, access_, log_,     *pool_};
+  return {catalogue_,      *studies_,      *arbiter_, *gpus_, *lease_waiters_, monitors_,
+          memory_streams_, *memory_store_, access_,   log_,   *pool_};
 }
 
 absl::Status Server::StartTcp() {
   if (options_.tcp.empty()) return absl::OkStatus();
   const TlsPaths files{options_.tls_certificate, options_.tls_key, options_.tls_roots,
                        options_.tls_crl_directory};
-  auto server = TcpServer::Start({options_.tcp, files, options_.state_dir}, TuningParts(),
-                                 DevicesParts(), clock_, log_);
+  auto server = TcpServer::Start(
+      {options_.tcp, files, options_.state_dir, absl::Seconds(options_.tls_connection_seconds)},
+      TuningParts(), DevicesParts(), clock_, log_);
   if (!server.ok()) return server.status();
   tcp_ = *std::move(server);
   metrics_.AddGauge("hbmtune_tls_files_refused",
@@ -168,78 +143,6 @@ absl::Status Server::StartTcp() {
                     [this] { return tcp_->files_refused() ? 1.0 : 0.0; });
   log_.Info("serves TCP", {{"address", options_.tcp}, {"port", tcp_->port()}});
   return absl::OkStatus();
-}
-
-// A private daemon watches no GPU: the node's own does.
-void Server::StartTelemetry() {
-  if (options_.private_daemon) return;
-  sampler_.Start();
-  if (options_.compat_metrics == CompatMetrics::kDme) {
-    metrics_.AddSource(std::make_shared<DmeMetrics>([this] { return sampler_.Devices(); }));
-  }
-  std::error_code error;
-  const auto helper = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() /
-                      "hbmtune-smi";
-  if (options_.telemetry == TelemetrySource::kSysfs) return;
-  if (options_.telemetry == TelemetrySource::kAuto && !std::filesystem::exists(helper)) return;
-  SmiHelper::Options smi;
-  smi.program = helper.string();
-  smi_ = std::make_unique<SmiFeed>(clock_, smi, [this] { return MayAskSmi(); }, log_);
-  metrics_.AddSource(std::make_shared<SmiMetrics>(*smi_));
-}
-
-bool Server::MayAskSmi() const {
-  const std::vector<DeviceState> gpus = sampler_.Devices();
-  return !gpus.empty() && std::none_of(gpus.begin(), gpus.end(), [this](const auto& gpu) {
-    const DeviceArbiter::DeviceView view = arbiter_->View(gpu.identity.name());
-    return view.probing || view.quiesced;
-  });
-}
-
-void Server::AddGauges() {
-  const double start = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
-  metrics_.AddGauge("hbmtune_start_time_seconds", "When the daemon started, since 1970",
-                    [start] { return start; });
-  metrics_.AddGauge("hbmtune_running_studies", "Studies that run now",
-                    [this] { return static_cast<double>(studies_->running_studies()); });
-  metrics_.AddGauge("hbmtune_connections", "Clients connected to the socket",
-                    [this] { return static_cast<double>(peers_.count()); });
-  metrics_.AddGauge("hbmtune_store_degraded",
-                    "1 while the database cannot be written and no probe starts",
-                    [this] { return database_->degraded().empty() ? 0.0 : 1.0; });
-  metrics_.AddGauge("hbmtune_leases", "Leases that jobs hold",
-                    [this] { return static_cast<double>(arbiter_->Leases().size()); });
-  metrics_.AddSource(std::make_shared<GpuMetrics>([this] { return sampler_.Devices(); }));
-  metrics_.AddSource(std::make_shared<JobMetrics>(monitors_));
-}
-
-DriverMemory Server::DriverMemoryOf(const std::string& device) const {
-  for (const DeviceState& state : sampler_.Devices()) {
-    if (state.identity.name() != device) continue;
-    return {state.sample.vram_used_bytes, state.sample.vram_total_bytes};
-  }
-  return {};
-}
-
-void Server::TellFinding(const JobFinding& found) {
-  log_.Warning("the memory monitor found something",
-               {{"kind", Name(found.finding.kind)},
-                {"device", found.device},
-                {"job", found.job_id},
-                {"step", found.finding.step},
-                {"what", found.finding.message}});
-  memory_streams_.Wake();
-  // A full disk: /readyz and the log have told of it already.
-  memory_store_->AddFinding(clock_.Now(), found).IgnoreError();
-}
-
-// The sampler counts from boot; what is stored counts from 1970.
-void Server::StoreMinute(const MinuteRow& row) {
-  const absl::Duration since = clock_.SinceBoot() - absl::Minutes(row.minute);
-  memory_store_
-      ->AddMinute(row.device,
-                  {clock_.Now() - since, row.least_bytes, row.mean_bytes, row.most_bytes})
-      .IgnoreError();
 }
 
 void Server::Reload(const Options& options) {
@@ -285,6 +188,7 @@ absl::Status Server::Listen() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
   builder.RegisterService(tuning_.get());
   builder.RegisterService(devices_.get());
   grpc_ = builder.BuildAndStart();
@@ -299,71 +203,18 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
-absl::Status Server::StartHttp() {
-  if (options_.http == "off") return absl::OkStatus();
-  auto server = HttpServer::Start(
-      options_.http,
-      {{"/metrics", [this] {
-          return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Text()};
-        }},
-       {"/healthz", [] { return HttpAnswer{200, "text/plain", "ok\n"}; }},
-       {"/readyz", [this] { return Readiness(); }},
-       {"/", [] {
-          return HttpAnswer{200, "text/html; charset=utf-8", std::string(StatusPageHtml())};
-        }},
-       {"/status.json", [this] {
-          return HttpAnswer{200, "application/json", StatusJson(Status())};
-        }}});
-  if (!server.ok()) return server.status();
-  http_ = *std::move(server);
-  return absl::OkStatus();
-}
-
-StatusView Server::Status() {
-  constexpr int64_t kStudies = 10;
-  constexpr int64_t kTrials = 1000;
-  StatusView view;
-  char hostname[256] = {};
-  gethostname(hostname, sizeof hostname - 1);
-  view.hostname = hostname;
-  view.version = HBMTUNE_VERSION;
-  view.degraded = database_->degraded();
-  for (DeviceInfo& info : catalogue_.List()) {
-    const StudyManager::Load load = studies_->LoadOf(info.name);
-    // Modelled devices are always there: shown while one is used.
-    if (info.kind == DeviceKind::kModel && load.running_study == 0) continue;
-    StatusView::Device& device = view.devices.emplace_back();
-    const auto state = StateOf(arbiter_->View(info.name), load.running_study > 0);
-    device.state = v1::DeviceState_Name(state).substr(std::string("DEVICE_STATE_").size());
-    device.now_seconds = Seconds(clock_);
-    for (const VramPoint& point : sampler_.History(info.name)) {
-      device.history.emplace_back(point.seconds, point.used_bytes);
-    }
-    device.info = std::move(info);
-  }
-  view.findings = monitors_.FindingsSince(0);
-  std::reverse(view.findings.begin(), view.findings.end());
-  auto studies = studies_->List(0, kStudies);
-  if (!studies.ok()) return view;
-  for (StudyRecord& study : *studies) {
-    auto trials = store_->ListTrials(study.id, 0, kTrials);
-    if (trials.ok()) view.studies.push_back({std::move(study), *std::move(trials)});
-  }
-  return view;
-}
-
-HttpAnswer Server::Readiness() const {
-  if (draining_) return {503, "text/plain", "draining\n"};
-  const std::string degraded = database_->degraded();
-  if (!degraded.empty()) return {503, "text/plain", absl::StrCat("degraded: ", degraded, "\n")};
-  return {200, "text/plain", "ok\n"};
-}
-
 void Server::Tick() {
   if (tcp_ != nullptr) tcp_->Refresh();
   PruneStore();
   prober_.ReapLost();
   database_->TryToRecover();
+  // On a worker's thread: a driver that is in trouble may hold a reader up.
+  if (gpus_->dirty() > 0 && !looks_at_gpus_.exchange(true)) {
+    pool_->Post([this] {
+      gpus_->Tick();
+      looks_at_gpus_ = false;
+    });
+  }
   for (const std::string& job : arbiter_->Expire()) {
     log_.Warning("lease has ended by itself", {{"job", job}});
   }

@@ -12,6 +12,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/worker_pool.h"
 #include "daemon/devices/catalogue.h"
+#include "daemon/devices/gpu_guard.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/metrics.h"
 #include "daemon/http/status_page.h"
@@ -19,6 +20,7 @@
 #include "daemon/monitor/job_monitors.h"
 #include "daemon/net/acceptor.h"
 #include "daemon/net/peers.h"
+#include "daemon/node/node_lease.h"
 #include "daemon/options.h"
 #include "daemon/prober/prober.h"
 #include "daemon/services/access.h"
@@ -28,6 +30,7 @@
 #include "daemon/services/tcp_server.h"
 #include "daemon/services/tuning_service.h"
 #include "daemon/smi/smi_feed.h"
+#include "daemon/store/baseline_table.h"
 #include "daemon/store/database.h"
 #include "daemon/store/lease_table.h"
 #include "daemon/store/memory_store.h"
@@ -70,6 +73,7 @@ class Server {
   void StoreMinute(const MinuteRow& row);
   void Apply(const Options& options);
   void PruneStore();
+  StudyRunner::NodeHold NodeHold();
   TuningService::Parts TuningParts();
   DevicesService::Parts DevicesParts();
   absl::Status StartTcp();
@@ -84,6 +88,7 @@ class Server {
   const Clock& clock_;
   const Log& log_;
   std::atomic<bool> draining_ = false;
+  std::atomic<bool> looks_at_gpus_ = false;
 
   Metrics metrics_;
   Sampler sampler_;
@@ -96,12 +101,15 @@ class Server {
   std::unique_ptr<Database> database_;
   std::optional<LeaseTable> lease_table_;
   std::optional<DeviceArbiter> arbiter_;
+  std::optional<BaselineTable> baseline_table_;
+  std::optional<GpuGuard> gpus_;
   std::unique_ptr<LeaseWaiters> lease_waiters_;
   std::optional<StudyStore> store_;
   std::optional<MemoryStore> memory_store_;
   absl::Duration next_prune_;  // since boot
   std::optional<Recommender> recommender_;
   std::unique_ptr<WorkerPool> pool_;
+  std::optional<NodeLease> node_lease_;  // of a private daemon
   std::unique_ptr<StudyManager> studies_;
   std::unique_ptr<SmiFeed> smi_;
   std::unique_ptr<TuningService> tuning_;

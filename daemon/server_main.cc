@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -30,6 +31,17 @@ void KeepStandardDescriptors() {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) close(fd);
+}
+
+// glibc keeps an arena for every thread, and what is freed in one is not given back while anything
+// above it lives: a study's estimates, traces of some 100 KiB, left 94 MiB resident after 1,200
+// trials, and 61 MiB with two arenas and blocks from 128 KiB on mapped by themselves (2 cores).
+void KeepMemorySmall() {
+  constexpr int kArenas = 2;
+  constexpr int kMapFromBytes = 128 << 10;  // set, it does not adapt
+  mallopt(M_ARENA_MAX, kArenas);
+  mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
+  mallopt(M_TRIM_THRESHOLD, kMapFromBytes);
 }
 
 // One daemon a state directory. ALREADY_EXISTS: a private one serves it already, and can be joined.
@@ -97,6 +109,7 @@ absl::Status Serve(const Options& options, ReadyNote& note,
 
 int ServerMain(int argc, const char* const* argv) {
   KeepStandardDescriptors();
+  KeepMemorySmall();
   if (argc > 1 && std::string_view(argv[1]) == "db") return DbCommand(argc - 1, argv + 1);
   auto options = ParseOptions(argc, argv);
   if (absl::IsCancelled(options.status())) return 0;

@@ -12,3 +12,12 @@ CREATE TABLE lease_devices (
   device TEXT NOT NULL,
   PRIMARY KEY (job_id, device)
 ) WITHOUT ROWID;
+
+-- What the used memory of a GPU has to come back to after a probe, of the boot that `boot_id`
+-- names; `dirty`: why no probe starts on it, empty for a clean one.
+CREATE TABLE gpu_baselines (
+  device TEXT PRIMARY KEY,
+  boot_id TEXT NOT NULL,
+  used_bytes INTEGER NOT NULL,
+  dirty TEXT NOT NULL
+) WITHOUT ROWID;

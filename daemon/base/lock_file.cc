@@ -5,14 +5,32 @@
 #include <absl/time/clock.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <fstream>
 
 namespace hbmtune::daemon {
+namespace {
 
-absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path, absl::Duration patience) {
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+// Two steps: where everybody may write, the kernel refuses O_CREAT on a file of another user
+// (fs.protected_regular).
+int OpenOrMake(const std::string& path, mode_t mode) {
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  for (;;) {
+    int fd = open(path.c_str(), kFlags);
+    if (fd >= 0 || errno != ENOENT) return fd;
+    fd = open(path.c_str(), kFlags | O_CREAT | O_EXCL, mode);
+    if (fd >= 0) fchmod(fd, mode);  // whatever the umask
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path, absl::Duration patience,
+                                           mode_t mode) {
+  UniqueFd fd(OpenOrMake(path, mode));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   const absl::Time deadline = absl::Now() + patience;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {

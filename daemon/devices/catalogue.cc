@@ -1,7 +1,9 @@
 #include "daemon/devices/catalogue.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +21,18 @@ constexpr std::string_view kHostModel = "model:host";
 
 std::string NameOf(const std::string& profile_name) {
   return profile_name == kHost ? profile_name : std::string(kModelPrefix) + profile_name;
+}
+
+// A profile is named as the product is, but for what stands around it: "mi300x" describes an "AMD
+// Instinct MI300X OAM".
+std::string ProfileOf(const std::string& product) {
+  const std::vector<std::string> names = device::ProfileNames();
+  const std::vector<std::string> words =
+      absl::StrSplit(absl::AsciiStrToLower(product), absl::ByAnyChar(" /,()"));
+  for (const std::string& word : words) {
+    if (std::find(names.begin(), names.end(), word) != names.end()) return word;
+  }
+  return "";
 }
 
 absl::Status UnknownDevice(const std::string& name, const std::vector<std::string>& known) {
@@ -60,6 +74,19 @@ absl::StatusOr<DeviceInfo> Catalogue::WithProfile(const std::string& name,
   return info;
 }
 
+// A profile describes a whole GPU: a partition has fewer compute units and less bandwidth.
+void Catalogue::AddProfile(DeviceInfo& gpu) const {
+  const std::string name = ProfileOf(gpu.product);
+  if (name.empty() || gpu.partitioned) return;
+  auto profile = device::FindProfile(name, profile_directory_);
+  if (!profile.ok()) return;
+  if (gpu.memory_bytes > 0) {
+    profile->capacity_bytes = {static_cast<double>(gpu.memory_bytes),
+                               device::FigureKind::kMeasured, "this node's driver"};
+  }
+  gpu.profile = *std::move(profile);
+}
+
 absl::StatusOr<DeviceInfo> Catalogue::Find(const std::string& name) const {
   std::vector<std::string> known;
   if (name == kHostModel) return WithProfile(name, std::string(kHost));
@@ -70,7 +97,10 @@ absl::StatusOr<DeviceInfo> Catalogue::Find(const std::string& name) const {
   for (DeviceInfo& gpu : gpus_()) {
     const bool alias =
         std::find(gpu.aliases.begin(), gpu.aliases.end(), name) != gpu.aliases.end();
-    if (alias || gpu.name == name) return std::move(gpu);
+    if (alias || gpu.name == name) {
+      AddProfile(gpu);
+      return std::move(gpu);
+    }
     known.push_back(gpu.name);
   }
   return UnknownDevice(name, known);
@@ -83,7 +113,10 @@ std::vector<DeviceInfo> Catalogue::List() const {
     if (!found.ok()) continue;
     devices.push_back(*std::move(found));
     if (profile_name != kHost) continue;
-    for (DeviceInfo& gpu : gpus_()) devices.push_back(std::move(gpu));
+    for (DeviceInfo& gpu : gpus_()) {
+      AddProfile(gpu);
+      devices.push_back(std::move(gpu));
+    }
   }
   return devices;
 }

@@ -42,7 +42,10 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;  // all of it; the node's RAM for `host`; 0 where it cannot be read
   std::optional<int64_t> used_bytes;
   std::vector<DeviceProcess> processes;  // most memory first
-  device::DeviceProfile profile;  // empty for a GPU
+  std::string unique_id;     // of a GPU, 16 hexadecimal digits; empty if the driver tells none
+  bool partitioned = false;  // a partition of a GPU, or a GPU that is cut into some
+  // Of a GPU: its product's, with the memory that the driver tells; empty where there is none.
+  device::DeviceProfile profile;
 };
 
 // The devices that this node can tune for.
@@ -64,6 +67,7 @@ class Catalogue {
  private:
   absl::StatusOr<DeviceInfo> WithProfile(const std::string& name,
                                          const std::string& profile_name) const;
+  void AddProfile(DeviceInfo& gpu) const;
 
   std::string profile_directory_;
   GpuLister gpus_;

@@ -164,7 +164,7 @@ std::vector<std::string> DeviceArbiter::Expire() {
 
 // --- probes -----------------------------------------------------------------------------------
 
-absl::Status DeviceArbiter::MayProbe(const std::string& name, const std::string& job_id) {
+absl::Status DeviceArbiter::MayProbe(const std::string& name, const Claim& claim) {
   const Device& device = devices_[name];
   if (device.probing) {
     return absl::FailedPreconditionError(absl::StrCat("device ", name, " is being probed"));
@@ -176,7 +176,8 @@ absl::Status DeviceArbiter::MayProbe(const std::string& name, const std::string&
     return absl::FailedPreconditionError(
         absl::StrCat("device ", name, " is dirty: ", device.dirty));
   }
-  const bool owns = !job_id.empty() && device.leased_by == job_id;
+  const bool owns = !claim.job_id.empty() && device.leased_by == claim.job_id &&
+                    leases_[claim.job_id].uid == claim.uid;
   if (!device.leased_by.empty() && !owns) {
     return absl::FailedPreconditionError(
         absl::StrCat("device ", name, " is leased by job ", device.leased_by));
@@ -193,9 +194,9 @@ absl::Status DeviceArbiter::MayProbe(const std::string& name, const std::string&
 }
 
 absl::StatusOr<DeviceArbiter::Permit> DeviceArbiter::BeginProbe(const std::string& device,
-                                                                const std::string& job_id) {
+                                                                const Claim& claim) {
   absl::MutexLock lock(&mutex_);
-  if (auto status = MayProbe(device, job_id); !status.ok()) return status;
+  if (auto status = MayProbe(device, claim); !status.ok()) return status;
   devices_[device].probing = true;
   return Permit(this, device);
 }

@@ -109,9 +109,13 @@ class DeviceArbiter {
     DeviceArbiter* arbiter_ = nullptr;
     std::string device_;
   };
-  // For a probe of a study of `job_id` (empty: of no job). `host` and modelled devices are open
-  // under every policy but kOff's for `host`.
-  absl::StatusOr<Permit> BeginProbe(const std::string& device, const std::string& job_id)
+  // Whose probe it is: inside a lease only its job's, if its user says so.
+  struct Claim {
+    std::string job_id;  // empty: of no job
+    int64_t uid = 0;     // the study's owner
+  };
+  // `host` and modelled devices are open under every policy but kOff's for `host`.
+  absl::StatusOr<Permit> BeginProbe(const std::string& device, const Claim& claim)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sets devices aside for a driver reload or repartitioning; probes are drained. Idempotent.
@@ -144,7 +148,7 @@ class DeviceArbiter {
   LeaseState StateOf(const Lease& lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayLease(const std::string& job_id, const std::vector<std::string>& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MayProbe(const std::string& device, const std::string& job_id)
+  absl::Status MayProbe(const std::string& device, const Claim& claim)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drain(const std::vector<std::string>& devices);
   absl::Duration EndAfter(absl::Duration remaining) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

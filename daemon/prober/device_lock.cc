@@ -5,12 +5,32 @@
 #include <absl/time/clock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 namespace hbmtune::daemon {
 namespace {
 
 constexpr absl::Duration kStep = absl::Milliseconds(50);
+
+std::string LineOf(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The parent has our name: it is a daemon, we or another, that follows its probe.
+bool HasDaemon(int64_t pid) {
+  const std::string stat = LineOf(absl::StrCat("/proc/", pid, "/stat"));
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  std::string state;
+  int64_t parent = 0;
+  fields >> state >> parent;
+  return LineOf(absl::StrCat("/proc/", parent, "/comm")) == LineOf("/proc/self/comm");
+}
 
 bool RunsProbe(int64_t pid, const std::string& probe_path) {
   std::error_code error;
@@ -44,12 +64,12 @@ absl::StatusOr<LockFile> LockDevice(const DeviceLockRequest& request,
   const absl::Time patient_until = absl::Now() + request.patience;
   StopLadder ladder(request.stop);
   for (;;) {
-    auto lock = LockFile::Acquire(path, kStep);
+    auto lock = LockFile::Acquire(path, kStep, 0666);
     if (lock.ok() || !absl::IsFailedPrecondition(lock.status())) return lock;
     if (cancellation.cancelled()) return absl::CancelledError("cancelled");
     if (absl::Now() < patient_until) continue;
     const int64_t holder = ReadLockPid(path);
-    if (!RunsProbe(holder, request.probe_path)) {
+    if (!RunsProbe(holder, request.probe_path) || HasDaemon(holder)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the device ", request.device, " is held by process ", holder));
     }

@@ -12,12 +12,14 @@
 namespace hbmtune::daemon {
 
 // The lock of one device: DIRECTORY/DEVICE.lock. A probe inherits it, so it is held until the probe
-// is really gone, whatever became of the daemon that started it.
+// is really gone, whatever became of the daemon that started it. Any user's daemon may take it: who
+// gets at the folder decides.
 //
 // A probe whose daemon died sees end of file on stdin and ends by itself within moments; one that
 // still holds the lock after `patience` is stopped as any probe is (StopLadder), if it really is
-// one of ours: the process that the file names runs `probe_path`. FAILED_PRECONDITION names the
-// holder if it is somebody else, CANCELLED if `cancellation` came first.
+// one of ours and has lost its daemon: the process that the file names runs `probe_path`, and its
+// parent is no daemon. FAILED_PRECONDITION names the holder if it is somebody else, CANCELLED if
+// `cancellation` came first.
 struct DeviceLockRequest {
   std::string directory;
   std::string device;

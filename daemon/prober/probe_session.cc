@@ -154,8 +154,13 @@ void ProbeSession::Handle(const v1::ProbeEvent& event, const ProbeObserver& obse
       finished_ = FromProto<Measurement>(event.finished().measurement());
       linger_until_ = Now() + kLinger;
       break;
+    case v1::ProbeEvent::kStarted:
+      if (task_.gpu_unique_id.empty() || event.started().device() == task_.device) break;
+      seen_device_ = event.started().device();
+      Begin(Stop::kWrongDevice);
+      break;
     default:
-      break;  // `started`, and events of a newer probe
+      break;  // events of a newer probe
   }
 }
 
@@ -173,7 +178,8 @@ std::string ProbeSession::LastWords() const {
 
 Measurement ProbeSession::Judge(std::optional<int> wait_status) const {
   const bool stopped = stop_ == Stop::kTimeout || stop_ == Stop::kCancelled;
-  if (finished_ && !(stopped && finished_->outcome == Outcome::kCancelled)) return *finished_;
+  const bool stands = finished_ && stop_ != Stop::kWrongDevice;
+  if (stands && !(stopped && finished_->outcome == Outcome::kCancelled)) return *finished_;
   const std::string where =
       any_step_ ? absl::StrCat("after step ", last_step_.index) : "before its first step";
   Measurement measurement = finished_.value_or(Measurement{});
@@ -189,6 +195,10 @@ Measurement ProbeSession::Judge(std::optional<int> wait_status) const {
   } else if (stop_ == Stop::kCancelled) {
     measurement.outcome = Outcome::kCancelled;
     measurement.message = absl::StrCat("cancelled ", where);
+  } else if (stop_ == Stop::kWrongDevice) {
+    measurement.outcome = Outcome::kInvalid;
+    measurement.message = absl::StrCat("the probe was to use ", task_.device, " and sees ",
+                                       seen_device_.empty() ? "no device" : seen_device_);
   } else if (stop_ == Stop::kBadOutput) {
     measurement.outcome = Outcome::kCrashed;
     measurement.message = absl::StrCat(bad_output_, LastWords());

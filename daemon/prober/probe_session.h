@@ -28,7 +28,7 @@ class ProbeSession {
   ChildProcess TakeChild() && { return std::move(child_); }
 
  private:
-  enum class Stop { kNone, kTimeout, kCancelled, kBadOutput, kLingering };
+  enum class Stop { kNone, kTimeout, kCancelled, kBadOutput, kWrongDevice, kLingering };
 
   absl::Time Now() const { return absl::UnixEpoch() + clock_.SinceBoot(); }
   void Begin(Stop reason);
@@ -55,6 +55,7 @@ class ProbeSession {
   bool any_step_ = false;
   std::string error_tail_;
   std::string bad_output_;
+  std::string seen_device_;  // another than the task's
 };
 
 }  // namespace hbmtune::daemon

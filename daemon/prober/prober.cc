@@ -21,6 +21,8 @@
 #include "kernels/core/hash.h"
 #include "proto/convert.h"
 
+extern "C" char** environ;
+
 namespace hbmtune::daemon {
 namespace {
 
@@ -40,6 +42,9 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
   return request;
 }
 
+// A probe on the host uses every core; whoever asks the daemon meanwhile goes first. On an idle
+// machine it costs the probe nothing (the README has the figures).
+constexpr int kNice = 10;
 constexpr char kResultSuffix[] = ".result";
 
 std::string FileNameOf(const std::string& trial) {
@@ -58,6 +63,21 @@ std::optional<Measurement> LeftResult(const std::string& path) {
   v1::ProbeEvent::Finished finished;
   if (path.empty() || !file || !finished.ParseFromIstream(&file)) return std::nullopt;
   return FromProto<Measurement>(finished.measurement());
+}
+
+// A GPU's probe sees that GPU alone, whatever our own environment hides from us or shows.
+std::vector<std::string> EnvironmentOf(const ProbeTask& task) {
+  std::vector<std::string> variables;
+  if (task.gpu_unique_id.empty()) return variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool chooses = name == "ROCR_VISIBLE_DEVICES" || name == "HIP_VISIBLE_DEVICES" ||
+                         name == "CUDA_VISIBLE_DEVICES" || name == "GPU_DEVICE_ORDINAL";
+    if (!chooses) variables.emplace_back(text);
+  }
+  variables.push_back("ROCR_VISIBLE_DEVICES=GPU-" + task.gpu_unique_id);
+  return variables;
 }
 
 }  // namespace
@@ -94,11 +114,14 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
     log_.Info("an earlier probe's result is taken", {{"trial", task.trial}});
     return *left;
   }
+  if (absl::Status status = observer.locked(); !status.ok()) return status;
   probe_request.set_journal_path(settings_.journal_path);
   probe_request.set_result_path(result_path);
   ChildProcess::Command command;
   command.path = settings_.probe_path;
   command.inherit = lock->fd();
+  command.nice = kNice;
+  command.environment = EnvironmentOf(task);
   auto child = ChildProcess::Spawn(command);
   if (!child.ok()) return child.status();
   lock->WritePid(child->pid());

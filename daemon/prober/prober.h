@@ -33,6 +33,8 @@ struct ProbeTask {
   int64_t max_steps = 20;
   double step_budget_seconds = 1;
   absl::Duration deadline = absl::Minutes(5);
+  // Of a GPU: the one that the probe may see, by its unique id; empty elsewhere.
+  std::string gpu_unique_id;
 };
 
 // A step that a running probe has finished.
@@ -45,6 +47,9 @@ struct ProbeStep {
 };
 
 struct ProbeObserver {
+  // The device's lock is held and no earlier probe is left: a status keeps the probe from starting
+  // and is Run's.
+  std::function<absl::Status()> locked = [] { return absl::OkStatus(); };
   std::function<void(int64_t pid)> started = [](int64_t) {};
   std::function<void(const ProbeStep&)> step = [](const ProbeStep&) {};
 };

@@ -100,8 +100,12 @@ absl::Status DevicesService::Acquire(const Caller& caller,
   if (!remaining.ok()) return remaining.status();
   auto known = LeaseFor(caller, request.job_id());
   if (absl::IsPermissionDenied(known.status())) return known.status();
-  auto answer =
-      parts_.arbiter.Acquire(request.job_id(), *devices, caller.identity.uid, *remaining);
+  const int64_t uid = request.has_uid() ? request.uid() : caller.identity.uid;
+  if (!caller.MayChange(uid)) {
+    return WithReason(absl::PermissionDeniedError("only an admin takes a lease for another user"),
+                      "NOT_OWNER");
+  }
+  auto answer = parts_.arbiter.Acquire(request.job_id(), *devices, uid, *remaining);
   if (!answer.ok()) return answer.status();
   auto lease = LeaseFor(caller, request.job_id());
   if (!lease.ok()) return lease.status();
@@ -110,7 +114,7 @@ absl::Status DevicesService::Acquire(const Caller& caller,
                                                  : v1::LEASE_STATE_DRAINING,
            answer->durable, response);
   parts_.log.Info("lease is acquired", {{"job", request.job_id()},
-                                        {"uid", caller.identity.uid},
+                                        {"uid", uid},
                                         {"devices", absl::StrJoin(lease->devices, ",")},
                                         {"durable", answer->durable ? "yes" : "no"}});
   return absl::OkStatus();
@@ -196,6 +200,7 @@ grpc::ServerUnaryReactor* DevicesService::Resume(grpc::CallbackServerContext* co
   return answer_.Later(context, "Resume", [=, this](const Caller& caller) -> absl::Status {
     auto devices = Resolve(request->devices());
     if (!devices.ok()) return devices.status();
+    parts_.gpus.Forget(*devices);
     parts_.arbiter.Resume(*devices);
     parts_.log.Info("devices are resumed", {{"devices", absl::StrJoin(*devices, ",")},
                                             {"uid", caller.identity.uid}});

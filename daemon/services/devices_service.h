@@ -18,6 +18,7 @@ class DevicesService final : public v1::Devices::CallbackService {
     const Catalogue& catalogue;
     const StudyManager& studies;
     DeviceArbiter& arbiter;
+    GpuGuard& gpus;
     LeaseWaiters& waiters;
     JobMonitors& monitors;
     MemoryStreams& memory_streams;

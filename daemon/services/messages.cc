@@ -50,9 +50,9 @@ void ToMessage(const StudyRecord& study, absl::Time now, v1::Study& message) {
   message.set_designer(study.spec.designer);
   message.set_seed(study.spec.seed);
   for (const auto& [path, value] : study.spec.pins) (*message.mutable_pins())[path] = value;
-  message.set_objective(EnumMessage<v1::Objective>(study.spec.objective));
   message.set_detached(study.spec.detached);
   message.set_client_probes(study.spec.client_probes);
+  message.set_job_id(study.spec.job_id);
   SetTime(study.create_time, message.mutable_create_time());
   if (Came(study.start_time)) SetTime(study.start_time, message.mutable_start_time());
   if (Came(study.end_time)) SetTime(study.end_time, message.mutable_end_time());
@@ -153,6 +153,7 @@ void ToMessage(const DeviceInfo& device, const StudyManager::Load& load,
   if (load.running_study > 0) message.set_running_study(StudyName(load.running_study));
   message.set_queued_studies(load.waiting);
   message.set_leased_by(view.leased_by);
+  message.set_dirty(view.dirty);
 }
 
 }  // namespace hbmtune::daemon

@@ -124,10 +124,8 @@ absl::StatusOr<StudySpec> ParseStudySpec(const v1::CreateStudyRequest& request) 
   spec.seed = request.seed();
   spec.detached = request.detached();
   spec.client_probes = request.client_probes();
+  spec.job_id = request.job_id();
   for (const auto& [path, value] : request.pins()) spec.pins[path] = value;
-  if (request.objective() == v1::OBJECTIVE_MEMORY) {
-    return absl::UnimplementedError("studies of the least memory are not built yet");
-  }
   if (spec.device.empty()) return FieldError("device", "no device: give one, as model:mi210");
   if (absl::Status status = CheckBudget(spec); !status.ok()) return status;
   if (absl::Status status = CheckDesigner(spec.designer); !status.ok()) return status;

@@ -10,8 +10,8 @@
 namespace hbmtune::daemon {
 namespace {
 
-constexpr int kMaxMessageBytes = 4 << 20;  // as on the Unix socket
-constexpr int kMaxConnectionAgeMs = 3'600'000;
+constexpr int kMaxMessageBytes = 4 << 20;  // both as on the Unix socket
+constexpr int kMostCallsOfAConnection = 1024;
 constexpr int kAgeGraceMs = 60'000;
 constexpr unsigned kLookEverySeconds = 1;
 
@@ -55,7 +55,10 @@ absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(const Options& optio
 absl::Status TcpServer::Listen(const Options& options) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONNECTION_AGE_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(options.longest_connection)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kAgeGraceMs);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(options.address,

@@ -15,14 +15,15 @@
 namespace hbmtune::daemon {
 
 // Both services over TCP, only with mutual TLS: a client without a certificate that leads to the
-// roots is not let in, and who he is stands in the certificate (Access). A connection ends after an
-// hour, and with it what its certificate was good for.
+// roots is not let in, and who he is stands in the certificate (Access). A connection has an end,
+// and with it what its certificate was good for: after that the files decide anew.
 class TcpServer {
  public:
   struct Options {
     std::string address;        // "0.0.0.0:9465"
     TlsPaths files;
     std::string state_dir;      // STATE_DIR/tls is its own
+    absl::Duration longest_connection = absl::Hours(1);  // calls that run then have a minute more
   };
   // FAILED_PRECONDITION, UNAVAILABLE: one sentence for whoever starts the daemon.
   static absl::StatusOr<std::unique_ptr<TcpServer>> Start(const Options& options,

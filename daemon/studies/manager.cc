@@ -30,8 +30,8 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
   };
   callbacks.run = [this](StudySession& session, StopRequest& stop) {
     StudyRunner(session, stop,
-                {parts_.store, parts_.prober, parts_.arbiter, parts_.clock, parts_.log,
-                 parts_.count_trial})
+                {parts_.store, parts_.prober, parts_.arbiter, parts_.gpus, parts_.node,
+                 parts_.clock, parts_.log, parts_.count_trial})
         .Run();
   };
   callbacks.failed_to_open = [this](int64_t id, const absl::Status& why) { FailStudy(id, why); };
@@ -68,6 +68,7 @@ absl::StatusOr<StudyRecord> StudyManager::Create(const StudySpec& spec, int64_t 
   record.owner_uid = owner_uid;
   record.client_request_id = client_request_id;
   record.spec = spec;
+  record.spec.device = plan->device.name;
   record.spec.ceiling = plan->ceiling;
   record.create_time = parts_.clock.Now();
   absl::MutexLock lock(&mutex_);

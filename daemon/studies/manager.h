@@ -33,9 +33,11 @@ class StudyManager {
     const Catalogue& catalogue;
     const Prober& prober;
     DeviceArbiter& arbiter;
+    GpuGuard& gpus;
     const Clock& clock;
     const Log& log;
     StudyRunner::TrialCounter count_trial;
+    StudyRunner::NodeHold node = {};
   };
   explicit StudyManager(Parts parts);
   ~StudyManager();  // drains, and waits for it

@@ -18,6 +18,21 @@ absl::StatusOr<tuner::Pins> ParsePins(const PinTexts& texts) {
   return pins;
 }
 
+// Whether a probe can be kept to this GPU, and its trials be estimated before they run.
+absl::Status CheckGpu(const DeviceInfo& gpu) {
+  if (gpu.partitioned) {
+    return FieldError("device", absl::StrCat(gpu.name, " is a partition, or cut into some: only "
+                                             "whole GPUs (SPX) are tuned"));
+  }
+  if (gpu.profile.name.empty()) {
+    return FieldError("device", absl::StrCat("there is no profile of ", gpu.name, ", a ",
+                                             gpu.product, ", so nothing could be estimated"));
+  }
+  if (!gpu.unique_id.empty()) return absl::OkStatus();
+  return FieldError("device", absl::StrCat("the driver tells no unique_id of ", gpu.name,
+                                           ", by which a probe would be kept to it"));
+}
+
 }  // namespace
 
 absl::StatusOr<Ceiling> ResolveCeiling(const Ceiling& ceiling, const DeviceInfo& device) {
@@ -25,13 +40,14 @@ absl::StatusOr<Ceiling> ResolveCeiling(const Ceiling& ceiling, const DeviceInfo&
   if (ceiling.capacity_bytes < 0 || ceiling.device_bytes < 0 || ceiling.host_bytes < 0) {
     return FieldError("ceiling", "a memory ceiling must not be negative");
   }
-  if (device.kind == DeviceKind::kHost) {
-    if (resolved.capacity_bytes == 0) resolved.capacity_bytes = device.memory_bytes / 2;
+  if (device.kind != DeviceKind::kModel) {
+    const bool host = device.kind == DeviceKind::kHost;
+    if (resolved.capacity_bytes == 0 && host) resolved.capacity_bytes = device.memory_bytes / 2;
     if (resolved.capacity_bytes > device.memory_bytes) {
       return FieldError("ceiling.capacity_bytes",
                         absl::StrCat("a budget of ", FormatBytes(resolved.capacity_bytes),
-                                     " is more than this machine's ",
-                                     FormatBytes(device.memory_bytes)));
+                                     " is more than ", host ? "this machine" : device.name,
+                                     "'s ", FormatBytes(device.memory_bytes)));
     }
   }
   return resolved;
@@ -41,9 +57,7 @@ absl::StatusOr<StudyPlan> MakePlan(const StudySpec& spec, const Catalogue& catal
   auto device = catalogue.Find(spec.device);
   if (!device.ok()) return device.status();
   if (device->kind == DeviceKind::kGpu) {
-    return FieldError("device", absl::StrCat("probes on a GPU (", device->name,
-                                             ") are not built yet: tune for its model, as "
-                                             "model:mi210, or on host"));
+    if (absl::Status status = CheckGpu(*device); !status.ok()) return status;
   }
   auto ceiling = ResolveCeiling(spec.ceiling, *device);
   if (!ceiling.ok()) return ceiling.status();

@@ -66,6 +66,7 @@ void StudyRunner::Run() {
     }
   }
   if (stop_.reason() == StopReason::kCancel) End(StudyState::kCancelled, stop_.message());
+  parts_.node.give_back(session_.plan().device.name);
 }
 
 absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) {
@@ -147,7 +148,14 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
   Failpoint("trial-committed");
   if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
   parts_.count(trial, session_.plan().device.kind);
-  return true;
+  if (!RefusesGpu(trial)) return true;
+  End(StudyState::kFailed, trial.measurement->message);
+  return false;
+}
+
+bool StudyRunner::RefusesGpu(const TrialRecord& trial) const {
+  return session_.plan().device.kind == DeviceKind::kGpu && trial.measurement &&
+         trial.measurement->outcome == Outcome::kInvalid;
 }
 
 absl::Status StudyRunner::Execute(TrialRecord& trial) {
@@ -166,26 +174,45 @@ absl::Status StudyRunner::Collect(TrialRecord& trial) {
   return absl::OkStatus();
 }
 
-absl::Status StudyRunner::Probe(TrialRecord& trial) {
-  const std::string name = TrialName(trial.study_id, trial.number);
+ProbeObserver StudyRunner::Observe(const TrialRecord& trial, int64_t& pid) {
   ProbeObserver observer;
-  observer.started = [&](int64_t pid) {
-    parts_.log.Info("probe starts", {{"trial", name}, {"pid", pid}, {"attempt", trial.attempts}});
+  const DeviceInfo& device = session_.plan().device;
+  if (device.kind == DeviceKind::kGpu) {
+    observer.locked = [this, &device] { return parts_.gpus.Check(device.name); };
+  }
+  observer.started = [this, &trial, &pid](int64_t started) {
+    pid = started;
+    parts_.log.Info("probe starts", {{"trial", TrialName(trial.study_id, trial.number)},
+                                     {"pid", pid},
+                                     {"attempt", trial.attempts}});
     // For people who look for an orphan; the device's lock is what keeps it apart.
     parts_.store.SetProber(trial, pid, parts_.clock.BootId()).IgnoreError();
   };
-  observer.step = [&](const ProbeStep& step) {
+  observer.step = [this, &trial](const ProbeStep& step) {
     session_.Progress({trial.study_id, trial.number, step.index, step.seconds, step.loss,
                        step.allocated_bytes, step.reserved_bytes});
   };
+  return observer;
+}
+
+absl::Status StudyRunner::Probe(TrialRecord& trial) {
   const std::shared_ptr<const Cancellation> cancellation = stop_.BeginTrial();
-  auto permit = parts_.arbiter.BeginProbe(session_.plan().device.name, "");
+  const DeviceInfo& device = session_.plan().device;
+  // Until its memory is back the device is nobody else's.
+  const ProbeTask task = TaskFor(trial);
+  constexpr absl::Duration kStopping = absl::Minutes(1);
+  absl::Status held = parts_.node.take(device.name, task.deadline + kStopping);
+  if (!held.ok()) return held;
+  const StudyRecord study = session_.Snapshot();
+  auto permit = parts_.arbiter.BeginProbe(device.name, {study.spec.job_id, study.owner_uid});
   if (!permit.ok()) return permit.status();
   trial.start_time = parts_.clock.Now();
-  auto measurement = parts_.prober.Run(TaskFor(trial), *cancellation, observer);
+  int64_t pid = 0;
+  auto measurement = parts_.prober.Run(task, *cancellation, Observe(trial, pid));
   interrupted_ = cancellation->cancelled();
+  if (pid != 0 && device.kind == DeviceKind::kGpu) parts_.gpus.AwaitBaseline(device.name, pid);
   if (!measurement.ok()) return measurement.status();
-  parts_.log.Info("probe ends", {{"trial", name},
+  parts_.log.Info("probe ends", {{"trial", TrialName(trial.study_id, trial.number)},
                            {"outcome", Name(measurement->outcome)},
                            {"message", measurement->message}});
   trial.measurement = *std::move(measurement);
@@ -198,7 +225,8 @@ ProbeTask StudyRunner::TaskFor(const TrialRecord& trial) const {
   task.trial = TrialName(trial.study_id, trial.number);
   task.workload = study.spec.workload;
   task.config = trial.config;
-  task.device = study.spec.device;
+  task.device = session_.plan().device.name;
+  task.gpu_unique_id = session_.plan().device.unique_id;
   task.memory_bytes = session_.plan().ceiling.capacity_bytes;
   task.seed = study.spec.seed;
   // A trial times steps for about a fortieth of the budget: tens of trials fit into it.

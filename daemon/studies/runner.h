@@ -10,6 +10,7 @@
 #include <string>
 
 #include "daemon/base/log.h"
+#include "daemon/devices/gpu_guard.h"
 #include "daemon/leases/arbiter.h"
 #include "daemon/prober/cancellation.h"
 #include "daemon/prober/prober.h"
@@ -54,10 +55,19 @@ class StopRequest {
 class StudyRunner {
  public:
   using TrialCounter = std::function<void(const TrialRecord&, DeviceKind)>;
+  // The word of whoever else owns the node's devices: asked before each probe for the time that it
+  // may take, given back with the study's end. By default nobody.
+  struct NodeHold {
+    std::function<absl::Status(const std::string& device, absl::Duration time)> take =
+        [](const std::string&, absl::Duration) { return absl::OkStatus(); };
+    std::function<void(const std::string& device)> give_back = [](const std::string&) {};
+  };
   struct Parts {
     StudyStore& store;
     const Prober& prober;
     DeviceArbiter& arbiter;
+    GpuGuard& gpus;
+    const NodeHold& node;
     const Clock& clock;
     const Log& log;
     TrialCounter count;
@@ -76,6 +86,9 @@ class StudyRunner {
   absl::Status Execute(TrialRecord& trial);
   absl::Status Collect(TrialRecord& trial);
   absl::Status Probe(TrialRecord& trial);
+  ProbeObserver Observe(const TrialRecord& trial, int64_t& pid);
+  // A probe that refuses a config that the space allows refuses its device.
+  bool RefusesGpu(const TrialRecord& trial) const;
   ProbeTask TaskFor(const TrialRecord& trial) const;
   void End(StudyState state, const std::string& message);
   std::string EndMessage(const std::string& why) const;

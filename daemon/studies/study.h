@@ -19,7 +19,6 @@ namespace hbmtune::daemon {
 
 enum class StudyState : uint8_t { kQueued, kRunning, kSucceeded, kCancelled, kFailed };
 enum class TrialState : uint8_t { kRunning, kFinished, kAbandoned };
-enum class Objective : uint8_t { kThroughput, kMemory };
 
 }  // namespace hbmtune::daemon
 
@@ -31,10 +30,6 @@ struct hbmtune::EnumNames<hbmtune::daemon::StudyState> {
 template <>
 struct hbmtune::EnumNames<hbmtune::daemon::TrialState> {
   static constexpr std::array<std::string_view, 3> kNames = {"RUNNING", "FINISHED", "ABANDONED"};
-};
-template <>
-struct hbmtune::EnumNames<hbmtune::daemon::Objective> {
-  static constexpr std::array<std::string_view, 2> kNames = {"throughput", "memory"};
 };
 
 namespace hbmtune::daemon {
@@ -51,9 +46,9 @@ struct StudySpec {
   int64_t max_trials = 0;
   std::string designer = "bracket";
   int64_t seed = 0;
-  Objective objective = Objective::kThroughput;
   bool detached = false;
   bool client_probes = false;
+  std::string job_id;
   PinTexts pins;  // in a table of its own
 
   template <class Self, class V>
@@ -65,9 +60,9 @@ struct StudySpec {
     v(Field{"max_trials", "most trials, 0 for no limit"}, self.max_trials);
     v(Field{"designer", "how trials are chosen"}, self.designer);
     v(Field{"seed", "decides every random choice"}, self.seed);
-    v(Field{"objective", "what is best"}, self.objective);
     v(Field{"detached", "goes on without its client"}, self.detached);
     v(Field{"client_probes", "trials are run by clients"}, self.client_probes);
+    v(Field{"job_id", "the job in whose lease probes run"}, self.job_id);
   }
 };
 

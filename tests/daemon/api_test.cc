@@ -78,8 +78,6 @@ TEST_F(ApiTest, EachMistakeInAStudyHasItsSentence) {
       {"an enum of the future", [](R& r) {
          r.mutable_workload()->set_optimizer(static_cast<v1::Optimizer>(77));
        }, grpc::INVALID_ARGUMENT, "workload.optimizer", "77"},
-      {"not built", [](R& r) { r.set_objective(v1::OBJECTIVE_MEMORY); }, grpc::UNIMPLEMENTED, "",
-       "memory"},
   };
   for (const Mistake& mistake : mistakes) {
     SCOPED_TRACE(mistake.what);

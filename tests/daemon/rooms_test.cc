@@ -166,7 +166,6 @@ void ExpectSameOrder(const google::protobuf::EnumDescriptor* descriptor) {
 TEST(Messages, EnumsHaveTheOrderOfTheirMessages) {
   ExpectSameOrder<StudyState>(v1::StudyState_descriptor());
   ExpectSameOrder<TrialState>(v1::TrialState_descriptor());
-  ExpectSameOrder<Objective>(v1::Objective_descriptor());
   ExpectSameOrder<DeviceKind>(v1::DeviceKind_descriptor());
   ExpectSameOrder<ExportFormat>(v1::ExportFormat_descriptor());
 }

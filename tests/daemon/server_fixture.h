@@ -32,6 +32,7 @@ class ServerTest : public ::testing::Test {
     options.probe_path = FAKE_PROBE;
     options.probe_journal = dir_.path() + "/journal";
     options.sysfs_root = dir_.path() + "/sys";
+    Configure(options);
     FillDefaults(options);
     auto lock = LockFile::Acquire(dir_.path() + "/lock");
     ASSERT_TRUE(lock.ok()) << lock.status();
@@ -46,6 +47,7 @@ class ServerTest : public ::testing::Test {
     tuning_ = v1::Tuning::NewStub(channel);
     devices_ = v1::Devices::NewStub(channel);
   }
+  virtual void Configure(Options&) {}  // what a test wants otherwise
   void Stop() { server_.reset(); }
   std::string HttpAddress() const {
     return "127.0.0.1:" + std::to_string(server_->http_port());

@@ -5,6 +5,7 @@
 //   deaf      ignores SIGINT, SIGTERM and the end of its input
 //   slow      steps of 50 ms until it is told to stop
 //   linger    reports its result, then sleeps on
+//   astray    sees another device than it was given
 // and anything else: a device that holds 20 micro-batches in its memory and takes 1 ms for each.
 
 #include <google/protobuf/io/zero_copy_stream_impl.h>
@@ -137,10 +138,16 @@ int main() {
   sigaction(SIGINT, &action, nullptr);
   Append(request.journal_path(),
          "started " + request.trial() + " " + std::to_string(getpid()) + "\n");
+  const std::string& how = request.workload().model().name();
+  const char* visible = getenv("ROCR_VISIBLE_DEVICES");
+  if (visible != nullptr) {
+    Append(request.journal_path(), "sees " + request.trial() + " " + visible + "\n");
+  }
   ProbeEvent started;
   started.mutable_started()->set_pid(getpid());
+  started.mutable_started()->set_device(how == "astray" ? "0000:ff:00.0" : request.device());
   Send(started);
-  const std::string& how = request.workload().model().name();
+  if (how == "astray") return RunSteps(request, true);
   if (how == "crash" || how == "mute" || how == "garbage" || how == "deaf") return Misbehave(how);
   int status = RunSteps(request, how == "slow");
   if (how == "linger") {

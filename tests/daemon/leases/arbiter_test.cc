@@ -85,7 +85,7 @@ TEST_F(Arbiter, RefusesAnEmptyRequest) {
 
 TEST_F(Arbiter, DrainsARunningProbeAndStartsNoNewOne) {
   auto arbiter = Make();
-  auto permit = arbiter->BeginProbe(kGpu0, "");
+  auto permit = arbiter->BeginProbe(kGpu0, {});
   ASSERT_TRUE(permit.ok());
   auto answer = arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1));
   ASSERT_TRUE(answer.ok());
@@ -97,33 +97,34 @@ TEST_F(Arbiter, DrainsARunningProbeAndStartsNoNewOne) {
   // The swapped-out permit dies with the temporary: the probe has ended.
   EXPECT_TRUE(arbiter->Wait("1", absl::Now() + absl::Seconds(30)).ok());
   ends.join();
-  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, "").ok());
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {}).ok());
 }
 
 TEST_F(Arbiter, LetsAJobProbeWhatItHolds) {
   auto arbiter = Make(ProbingPolicy::kAllocation);
-  auto refused = arbiter->BeginProbe(kGpu0, "7");
+  auto refused = arbiter->BeginProbe(kGpu0, {"7", 1000});
   EXPECT_THAT(refused.status().message(), HasSubstr("only inside a job that holds it"));
-  ASSERT_TRUE(arbiter->Acquire("7", {kGpu0}, 0, absl::Hours(1)).ok());
-  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, "7").ok());
-  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, "8").ok());
-  EXPECT_TRUE(arbiter->BeginProbe("host", "").ok());
+  ASSERT_TRUE(arbiter->Acquire("7", {kGpu0}, 1000, absl::Hours(1)).ok());
+  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, {"7", 1000}).ok());
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {"8", 1000}).ok());
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {"7", 1001}).ok()) << "another user's job";
+  EXPECT_TRUE(arbiter->BeginProbe("host", {}).ok());
 }
 
 TEST_F(Arbiter, ProbesNothingButModelsWhenProbingIsOff) {
   auto arbiter = Make(ProbingPolicy::kOff);
-  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, "").ok());
-  EXPECT_FALSE(arbiter->BeginProbe("host", "").ok());
-  EXPECT_TRUE(arbiter->BeginProbe("model:mi210", "").ok());
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {}).ok());
+  EXPECT_FALSE(arbiter->BeginProbe("host", {}).ok());
+  EXPECT_TRUE(arbiter->BeginProbe("model:mi210", {}).ok());
 }
 
 TEST_F(Arbiter, RunsOneProbeADevice) {
   auto arbiter = Make();
-  auto first = arbiter->BeginProbe(kGpu0, "");
-  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, "").ok());
-  EXPECT_TRUE(arbiter->BeginProbe(kGpu1, "").ok());
+  auto first = arbiter->BeginProbe(kGpu0, {});
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {}).ok());
+  EXPECT_TRUE(arbiter->BeginProbe(kGpu1, {}).ok());
   { auto gone = std::move(first); }
-  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, "").ok());
+  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, {}).ok());
 }
 
 TEST_F(Arbiter, EndsALeaseAfterTheJobsTimeAndGrace) {
@@ -192,24 +193,24 @@ TEST_F(Arbiter, StoresTheEndOfALeaseWhenItCan) {
 
 TEST_F(Arbiter, QuiescesAndResumes) {
   auto arbiter = Make();
-  auto permit = arbiter->BeginProbe(kGpu0, "");
+  auto permit = arbiter->BeginProbe(kGpu0, {});
   arbiter->Quiesce({kGpu0});
   EXPECT_THAT(drained_, ElementsAre(kGpu0));
   { auto gone = std::move(permit); }
-  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, "").ok());
+  EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {}).ok());
   EXPECT_FALSE(arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1)).ok());
   arbiter->Resume({kGpu0});
-  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, "").ok());
+  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, {}).ok());
 }
 
 TEST_F(Arbiter, ProbesNoDirtyDevice) {
   auto arbiter = Make();
   arbiter->MarkDirty(kGpu0, "46 GiB are still used 10 s after the last probe");
-  EXPECT_THAT(arbiter->BeginProbe(kGpu0, "").status().message(), HasSubstr("46 GiB"));
+  EXPECT_THAT(arbiter->BeginProbe(kGpu0, {}).status().message(), HasSubstr("46 GiB"));
   EXPECT_TRUE(arbiter->Acquire("1", {kGpu0}, 0, absl::Hours(1)).ok()) << "a job may know better";
   arbiter->Release("1");
   arbiter->MarkClean(kGpu0);
-  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, "").ok());
+  EXPECT_TRUE(arbiter->BeginProbe(kGpu0, {}).ok());
 }
 
 TEST_F(Arbiter, GivesADeviceToOneOfManyAtOnce) {
