@@ -47,11 +47,11 @@ void MustCall(Method method, v1::Tuning::Stub& stub, const Request& request, Res
   if (!status.ok()) throw std::runtime_error(status.error_message());
 }
 
-// A prober that finishes one trial a second, for as long as it lives.
+// A prober that finishes one trial a second, for as long as it lives; the first ones without rest.
 class OneTrialASecond {
  public:
-  explicit OneTrialASecond(std::shared_ptr<grpc::Channel> channel)
-      : stub_(v1::Tuning::NewStub(channel)), thread_([this] { Run(); }) {}
+  explicit OneTrialASecond(std::shared_ptr<grpc::Channel> channel, int64_t restless = 0)
+      : restless_(restless), stub_(v1::Tuning::NewStub(channel)), thread_([this] { Run(); }) {}
   ~OneTrialASecond() {
     stopping_ = true;
     thread_.join();
@@ -87,10 +87,11 @@ class OneTrialASecond {
         MustCall(&v1::Tuning::Stub::CompleteTrial, *stub_, complete, &trial);
         ++finished_;
       }
-      Sleep(1);
+      Sleep(finished_ < restless_ ? 0.01 : 1);
     }
   }
 
+  const int64_t restless_;
   std::unique_ptr<v1::Tuning::Stub> stub_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> finished_ = 0;
@@ -251,20 +252,31 @@ void MeasureStreams(Bench& bench) {
   for (auto& watcher : watchers) watcher->Cancel();
 }
 
+// A line or a plateau: resident memory after every twentieth of the requests. The trials before
+// them fill what the daemon keeps of its estimates (16 MiB, some 150 traces).
 void MeasureMemory(Bench& bench) {
-  constexpr int64_t kWarm = 100'000;
-  constexpr int64_t kRequests = 1'000'000;
-  constexpr double kMostSeconds = 240;
-  OneTrialASecond trials(bench.channel);
-  bench.Send(60, kWarm);
-  const int64_t before = ResidentBytes(bench.daemon->pid());
-  Load load = bench.Send(kMostSeconds, kRequests);
-  const int64_t after = ResidentBytes(bench.daemon->pid());
-  Print("memory", {{"requests", load.requests},
+  constexpr int64_t kPart = 50'000;
+  constexpr int kParts = 20;
+  constexpr double kMostSeconds = 60;  // of one part
+  constexpr int64_t kWarmTrials = 400;
+  OneTrialASecond trials(bench.channel, kWarmTrials);
+  while (trials.finished() < kWarmTrials) Sleep(0.1);
+  bench.Send(kMostSeconds, 2 * kPart);
+  Json resident = Json::array({ResidentBytes(bench.daemon->pid())});
+  int64_t requests = 0;
+  for (int part = 0; part < kParts; ++part) {
+    requests += bench.Send(kMostSeconds, kPart).requests;
+    resident.push_back(ResidentBytes(bench.daemon->pid()));
+  }
+  const auto before = resident.front().get<int64_t>();
+  const auto after = resident.back().get<int64_t>();
+  Print("memory", {{"requests", requests},
                    {"before_bytes", before},
                    {"after_bytes", after},
                    {"bytes_per_request",
-                    static_cast<double>(after - before) / static_cast<double>(load.requests)}});
+                    static_cast<double>(after - before) / static_cast<double>(requests)},
+                   {"trials_completed", trials.finished()},
+                   {"resident_bytes", resident}});
 }
 
 void MeasureGpus() {

@@ -169,6 +169,23 @@ class Abuse(support.Case):
         status = pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) << 10
 
+    def test_calls_of_one_connection_have_a_most(self):
+        request = devices.WatchMemoryRequest(device="host", period_seconds=3600)
+        with api.Client(self.socket) as client:
+            streams = [client.devices.WatchMemory(request) for _ in range(1024)]
+            for stream in streams:
+                self.assertEqual(next(stream).device, "host")
+            late = client.devices.WatchMemory(request, timeout=3)
+            with self.assertRaises(grpc.RpcError) as caught:
+                next(late)
+            self.assertEqual(caught.exception.code().name, "DEADLINE_EXCEEDED")
+            streams[0].cancel()
+            self.assertEqual(next(client.devices.WatchMemory(request)).device, "host")
+            with api.Client(self.socket) as other:
+                other.devices.ListDevices(devices.ListDevicesRequest(), timeout=TIMEOUT)
+            for stream in streams:
+                stream.cancel()
+
     def test_a_client_that_never_reads(self):
         """Streams at 10 Hz that nobody reads, and a study's events: nothing piles up."""
         with api.Client(self.socket) as lazy, api.Client(self.socket) as busy:

@@ -153,6 +153,44 @@ class Tls(support.Case):
         self.assertFalse(self.refused_metric())
         self.assertEqual(self.code(self.alice, roots=after.root), "UNAVAILABLE")
 
+    def held(self):
+        """A channel of alice's that stays connected, and a call on it."""
+        certificate, key = (file.read_bytes() for file in self.alice)
+        credentials = grpc.ssl_channel_credentials(self.authority.root.read_bytes(), key,
+                                                   certificate)
+        channel = grpc.secure_channel(f"localhost:{self.port}", credentials,
+                                      (("grpc.use_local_subchannel_pool", 1),))
+        self.addCleanup(channel.close)
+        stub = api.devices_grpc.DevicesStub(channel)
+
+        def call():
+            try:
+                stub.ListDevices(devices.ListDevicesRequest(), timeout=TIMEOUT)
+                return "OK"
+            except grpc.RpcError as error:
+                return error.code().name
+
+        return call
+
+    def test_old_trust_ends_with_its_connection(self):
+        for seconds, ends in ((3, True), (3600, False)):
+            with self.subTest(seconds=seconds):
+                self.put(self.authority, *self.authority.issue("server", "DNS:localhost"))
+                self.start("--tls-connection-seconds", str(seconds))
+                call = self.held()
+                self.assertEqual(call(), "OK")
+                after = Authority(self.folder / f"after{seconds}")
+                self.put(after, *after.issue("server", "DNS:localhost"))
+                # A new connection is refused from the swap on; the held one lives on for a while.
+                support.wait_until(lambda: self.code(self.alice) == "UNAVAILABLE", 60, "the swap")
+                if ends:
+                    support.wait_until(lambda: call() == "UNAVAILABLE", 60, "its connection ends")
+                else:
+                    time.sleep(6)
+                    self.assertEqual(call(), "OK")
+                self.stop_daemon()
+                self.log.unlink()
+
     def test_it_does_not_start_with_a_bad_set(self):
         other = Authority(self.folder / "other")
         self.served["key"].write_bytes(other.issue("server", "DNS:localhost")[1].read_bytes())
@@ -166,6 +204,7 @@ class Tls(support.Case):
                 (("--tcp", "127.0.0.1:0"), "tls_certificate"),
                 (("--tcp", "nonsense"), "--tcp nonsense"),
                 (("--tls-users", "nonsense"), "--tls-users nonsense"),
+                (("--tls-connection-seconds", "0"), "--tls-connection-seconds 0"),
                 (("--tls-users", "a=no-such-user"), "no-such-user")):
             done = subprocess.run(self.daemon_command("--http", "off", *flags),
                                   capture_output=True, text=True, timeout=60,
