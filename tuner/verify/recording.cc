@@ -86,6 +86,7 @@ void ReadZero(const Json& spec, Recording& run) {
   run.options.rank = Get<int64_t>(spec, "rank");
   run.options.outputs_fp32 = false;
   run.options.evaluate = false;
+  run.options.zero_init = Get<bool>(spec, "zero_init");
   TrainConfig& c = run.config;
   const bool half = Get<std::string>(spec, "dtype") == "fp16";
   c.param_dtype = c.compute_dtype = half ? Dtype::kF16 : Dtype::kBf16;
@@ -102,9 +103,12 @@ void ReadZero(const Json& spec, Recording& run) {
   z.max_live_parameters = Get<int64_t>(spec, "max_live_parameters");
   z.max_reuse_distance = Get<int64_t>(spec, "max_reuse_distance");
   z.sub_group_size = Get<int64_t>(spec, "sub_group_size");
-  if (Get<std::string>(spec, "offload") != "none") {
-    c.offload.optimizer = OptimizerOffload::kCpuAdam;
+  const auto offload = Get<std::string>(spec, "offload");
+  if (offload != "none" && offload != "optimizer") {
+    throw std::invalid_argument("the recording's offload '" + offload +
+                                "' is not modelled: none and optimizer are");
   }
+  if (offload == "optimizer") c.offload.optimizer = OptimizerOffload::kCpuAdam;
 }
 
 // What a Program does not repeat: pauses between micro-steps, evaluation, saving, a third step.

@@ -101,6 +101,10 @@ void Compare(const Recording& recording, const std::vector<PhaseEvents>& expecte
 absl::StatusOr<Verification> Verify(const std::string& recording_json) {
   const Json run = Json::parse(recording_json, nullptr, false);
   if (run.is_discarded()) return absl::InvalidArgumentError("the recording is no JSON");
+  return VerifyRun(run);
+}
+
+absl::StatusOr<Verification> VerifyRun(const Json& run) {
   try {
     const Recording recording = ReadRecording(run);
     if (absl::Status status = ValidateWorkload(recording.workload); !status.ok()) return status;

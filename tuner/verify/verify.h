@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/core/json.h"
 #include "kernels/core/verification.h"
 
 namespace hbmtune::tuner {
@@ -12,5 +13,6 @@ namespace hbmtune::tuner {
 // a dry run of. INVALID_ARGUMENT names what is wrong with the recording, or what of it has no
 // lowering. A pure function; any thread.
 absl::StatusOr<Verification> Verify(const std::string& recording_json);
+absl::StatusOr<Verification> VerifyRun(const Json& recording);  // parsed already
 
 }  // namespace hbmtune::tuner
