@@ -164,6 +164,23 @@ std::vector<std::string> DeviceArbiter::Expire() {
 
 // --- probes -----------------------------------------------------------------------------------
 
+absl::Status DeviceArbiter::MayEverProbe(const std::string& name, const Claim& claim) const {
+  if (options_.policy == ProbingPolicy::kOff && name.rfind("model:", 0) != 0) {
+    return absl::FailedPreconditionError("probing is off on this node");
+  }
+  if (IsGpu(name) && options_.policy == ProbingPolicy::kAllocation && claim.job_id.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", name, " may be probed only inside a job that holds it: acquire a "
+                     "lease and give its job_id, or ask the admin for probing = \"idle\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceArbiter::Admit(const std::string& device, const Claim& claim) const {
+  absl::MutexLock lock(&mutex_);
+  return MayEverProbe(device, claim);
+}
+
 absl::Status DeviceArbiter::MayProbe(const std::string& name, const Claim& claim) {
   const Device& device = devices_[name];
   if (device.probing) {
@@ -182,13 +199,10 @@ absl::Status DeviceArbiter::MayProbe(const std::string& name, const Claim& claim
     return absl::FailedPreconditionError(
         absl::StrCat("device ", name, " is leased by job ", device.leased_by));
   }
-  if (options_.policy == ProbingPolicy::kOff && name.rfind("model:", 0) != 0) {
-    return absl::FailedPreconditionError("probing is off on this node");
-  }
+  if (auto status = MayEverProbe(name, claim); !status.ok()) return status;
   if (IsGpu(name) && options_.policy == ProbingPolicy::kAllocation && !owns) {
     return absl::FailedPreconditionError(
-        absl::StrCat("device ", name, " may be probed only inside a job that holds it; "
-                     "acquire a lease, or ask the admin for probing = \"idle\""));
+        absl::StrCat("job ", claim.job_id, " holds no lease on ", name));
   }
   return absl::OkStatus();
 }

@@ -114,6 +114,9 @@ class DeviceArbiter {
     std::string job_id;  // empty: of no job
     int64_t uid = 0;     // the study's owner
   };
+  // FAILED_PRECONDITION if no such probe can begin while the policy is what it is now.
+  absl::Status Admit(const std::string& device, const Claim& claim) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // `host` and modelled devices are open under every policy but kOff's for `host`.
   absl::StatusOr<Permit> BeginProbe(const std::string& device, const Claim& claim)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -147,6 +150,8 @@ class DeviceArbiter {
   bool MakeDurable(Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LeaseState StateOf(const Lease& lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayLease(const std::string& job_id, const std::vector<std::string>& devices)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayEverProbe(const std::string& device, const Claim& claim) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayProbe(const std::string& device, const Claim& claim)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

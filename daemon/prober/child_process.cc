@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,11 +87,6 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const Command& command) {
   if (error != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot start ", command.path, ": ", std::strerror(error)));
-  }
-  // Before the program can start threads, which would keep ours. A service that may not
-  // (SystemCallFilter=~@resources) has the child's own unit do it.
-  if (command.nice != 0) {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(pid), getpriority(PRIO_PROCESS, 0) + command.nice);
   }
   ChildProcess child;
   child.pid_ = pid;

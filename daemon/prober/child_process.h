@@ -21,7 +21,6 @@ class ChildProcess {
     std::vector<std::string> arguments;    // without the program's name
     std::vector<std::string> environment;  // NAME=value; empty: ours
     int inherit = -1;                      // given to the child as descriptor 3
-    int nice = 0;                          // over ours; where the system forbids it, ours
   };
   // UNAVAILABLE names the program and why it cannot be started.
   static absl::StatusOr<ChildProcess> Spawn(const Command& command);

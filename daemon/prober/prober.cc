@@ -42,9 +42,6 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
   return request;
 }
 
-// A probe on the host uses every core; whoever asks the daemon meanwhile goes first. On an idle
-// machine it costs the probe nothing (the README has the figures).
-constexpr int kNice = 10;
 constexpr char kResultSuffix[] = ".result";
 
 std::string FileNameOf(const std::string& trial) {
@@ -120,7 +117,6 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
   ChildProcess::Command command;
   command.path = settings_.probe_path;
   command.inherit = lock->fd();
-  command.nice = kNice;
   command.environment = EnvironmentOf(task);
   auto child = ChildProcess::Spawn(command);
   if (!child.ok()) return child.status();

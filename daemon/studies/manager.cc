@@ -64,6 +64,10 @@ absl::StatusOr<StudyRecord> StudyManager::Create(const StudySpec& spec, int64_t 
                                                  const std::string& client_request_id) {
   auto plan = MakePlan(spec, parts_.catalogue);
   if (!plan.ok()) return plan.status();
+  if (!spec.client_probes && !plan->modelled()) {
+    auto status = parts_.arbiter.Admit(plan->device.name, {spec.job_id, owner_uid});
+    if (!status.ok()) return WithReason(status, "NOT_ADMITTED");
+  }
   StudyRecord record;
   record.owner_uid = owner_uid;
   record.client_request_id = client_request_id;

@@ -50,7 +50,8 @@ class StudyManager {
 
   // Checks, stores and queues a study. The same request id of the same caller returns the study
   // that it made; ALREADY_EXISTS (REQUEST_ID_REUSED) if it asked for something else then.
-  // RESOURCE_EXHAUSTED (QUOTA_EXCEEDED) if the user has too many that wait or run.
+  // RESOURCE_EXHAUSTED (QUOTA_EXCEEDED) if the user has too many that wait or run;
+  // FAILED_PRECONDITION (NOT_ADMITTED) if the node's policy lets no probe of it begin.
   absl::StatusOr<StudyRecord> Create(const StudySpec& spec, int64_t owner_uid,
                                      const std::string& client_request_id)
       ABSL_LOCKS_EXCLUDED(mutex_);

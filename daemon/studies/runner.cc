@@ -149,7 +149,9 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
   if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
   parts_.count(trial, session_.plan().device.kind);
   if (!RefusesGpu(trial)) return true;
-  End(StudyState::kFailed, trial.measurement->message);
+  End(StudyState::kFailed,
+      absl::StrCat(trial.measurement->message, "; model:", session_.plan().device.profile.name,
+                   " is what can be told of it"));
   return false;
 }
 

@@ -2,7 +2,7 @@
 // library. A store of 10,000 trials of 200 workloads, one trial completing a second all the time.
 // One line of JSON for each part; run alone on a quiet machine:
 //
-//   daemon_load [PART…]     rate, busy, streams, memory, gpus; all without one
+//   daemon_load [PART…]     rate, busy, streams, memory, requests, gpus; all without one
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -254,30 +254,34 @@ void MeasureStreams(Bench& bench) {
 
 // A line or a plateau: resident memory after every twentieth of the requests. The trials before
 // them fill what the daemon keeps of its estimates (16 MiB, some 150 traces).
-void MeasureMemory(Bench& bench) {
+void MeasureMemory(Bench& bench, const std::string& part, bool trials_go_on) {
+  constexpr int64_t kWarmTrials = 400;
   constexpr int64_t kPart = 50'000;
   constexpr int kParts = 20;
   constexpr double kMostSeconds = 60;  // of one part
-  constexpr int64_t kWarmTrials = 400;
-  OneTrialASecond trials(bench.channel, kWarmTrials);
-  while (trials.finished() < kWarmTrials) Sleep(0.1);
+  auto trials = std::make_unique<OneTrialASecond>(bench.channel, kWarmTrials);
+  while (trials->finished() < kWarmTrials) Sleep(0.1);
+  if (!trials_go_on) trials.reset();
   bench.Send(kMostSeconds, 2 * kPart);
   Json resident = Json::array({ResidentBytes(bench.daemon->pid())});
   int64_t requests = 0;
-  for (int part = 0; part < kParts; ++part) {
+  for (int i = 0; i < kParts; ++i) {
     requests += bench.Send(kMostSeconds, kPart).requests;
     resident.push_back(ResidentBytes(bench.daemon->pid()));
   }
   const auto before = resident.front().get<int64_t>();
   const auto after = resident.back().get<int64_t>();
-  Print("memory", {{"requests", requests},
-                   {"before_bytes", before},
-                   {"after_bytes", after},
-                   {"bytes_per_request",
-                    static_cast<double>(after - before) / static_cast<double>(requests)},
-                   {"trials_completed", trials.finished()},
-                   {"resident_bytes", resident}});
+  Print(part, {{"requests", requests},
+               {"before_bytes", before},
+               {"after_bytes", after},
+               {"bytes_per_request",
+                static_cast<double>(after - before) / static_cast<double>(requests)},
+               {"trials_completed", trials ? trials->finished() - kWarmTrials : 0},
+               {"resident_bytes", resident}});
 }
+
+void MeasureWithTrials(Bench& bench) { MeasureMemory(bench, "memory", true); }
+void MeasureRequests(Bench& bench) { MeasureMemory(bench, "requests", false); }
 
 void MeasureGpus() {
   constexpr double kTime = 30;
@@ -297,7 +301,8 @@ int Run(const std::vector<std::string>& parts) {
   const std::map<std::string, void (*)(Bench&)> measures = {{"rate", MeasureRate},
                                                             {"busy", MeasureBusy},
                                                             {"streams", MeasureStreams},
-                                                            {"memory", MeasureMemory}};
+                                                            {"memory", MeasureWithTrials},
+                                                            {"requests", MeasureRequests}};
   for (const std::string& part : parts) {
     if (part == "gpus") {
       MeasureGpus();
@@ -322,6 +327,6 @@ int main(int argc, char** argv) {
   if (words.size() == 3 && words[0] == "--echo") {
     return hbmtune::bench::ServeEcho(words[1], words[2]);
   }
-  if (words.empty()) words = {"rate", "busy", "streams", "memory", "gpus"};
+  if (words.empty()) words = {"rate", "busy", "streams", "memory", "requests", "gpus"};
   return hbmtune::bench::Run(words);
 }

@@ -159,11 +159,16 @@ TEST_F(GpusTest, AProbeThatSeesAnotherDeviceIsStoppedAndItsStudyFails) {
 
 TEST_F(GpusInAllocationTest, OnlyTheJobsOwnUserProbesInItsLease) {
   v1::CreateStudyRequest request = GpuRequest("plain");
-  const std::string outside = MustCreate(request);
-  AwaitMessage(outside, "only inside a job that holds it");
-  Cancel(outside);
-  ASSERT_TRUE(Acquire("job-1", 12345).ok());  // as a prolog does for its job's user
+  v1::Study study;
+  const grpc::Status outside = Create(request, &study);
+  EXPECT_EQ(outside.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_EQ(InfoOf(outside).reason(), "NOT_ADMITTED");
+  EXPECT_THAT(outside.error_message(), HasSubstr("only inside a job that holds it"));
   request.set_job_id("job-1");
+  const std::string early = MustCreate(request);
+  AwaitMessage(early, "job job-1 holds no lease on " + gpu_);
+  Cancel(early);
+  ASSERT_TRUE(Acquire("job-1", 12345).ok());  // as a prolog does for its job's user
   const std::string foreign = MustCreate(request);
   AwaitMessage(foreign, "leased by job job-1");
   Cancel(foreign);

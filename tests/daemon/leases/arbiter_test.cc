@@ -103,7 +103,11 @@ TEST_F(Arbiter, DrainsARunningProbeAndStartsNoNewOne) {
 TEST_F(Arbiter, LetsAJobProbeWhatItHolds) {
   auto arbiter = Make(ProbingPolicy::kAllocation);
   auto refused = arbiter->BeginProbe(kGpu0, {"7", 1000});
+  EXPECT_THAT(refused.status().message(), HasSubstr("job 7 holds no lease"));
+  EXPECT_TRUE(arbiter->Admit(kGpu0, {"7", 1000}).ok());
+  refused = arbiter->BeginProbe(kGpu0, {});
   EXPECT_THAT(refused.status().message(), HasSubstr("only inside a job that holds it"));
+  EXPECT_EQ(arbiter->Admit(kGpu0, {}), refused.status());
   ASSERT_TRUE(arbiter->Acquire("7", {kGpu0}, 1000, absl::Hours(1)).ok());
   EXPECT_TRUE(arbiter->BeginProbe(kGpu0, {"7", 1000}).ok());
   EXPECT_FALSE(arbiter->BeginProbe(kGpu0, {"8", 1000}).ok());
