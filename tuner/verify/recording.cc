@@ -94,7 +94,8 @@ void ReadZero(const Json& spec, Recording& run) {
   c.master_weights = true;
   ZeroConfig& z = c.zero;
   z.stage = Get<int64_t>(spec, "stage");
-  z.overlap_comm = spec["overlap_comm"].is_boolean() && spec["overlap_comm"].get<bool>();
+  const Json overlap = Get<Json>(spec, "overlap_comm");  // null: DeepSpeed's default
+  z.overlap_comm = overlap.is_boolean() ? overlap.get<bool>() : z.stage == 3;
   z.contiguous_gradients = Get<bool>(spec, "contiguous_gradients");
   z.reduce_scatter = Get<bool>(spec, "reduce_scatter");
   z.reduce_bucket_size = Get<int64_t>(spec, "reduce_bucket_size");

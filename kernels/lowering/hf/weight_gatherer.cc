@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "kernels/lowering/hf/zero.h"
 #include "kernels/ops/copy/copy.h"
 
 namespace hbmtune::lowering {
@@ -62,6 +63,11 @@ void WeightGatherer::Reset() {
     }
   }
   for (Weight& weight : weights_) weight.last_use = std::numeric_limits<int64_t>::min();
+  if (config_.overlap_comm) {  // the shares are new
+    const EventId stepped = aten_.tape().Record();
+    OnStream on(aten_.tape(), kCommStream);
+    aten_.tape().Wait(stepped);
+  }
   step_ = 0;
   available_elements_ = 0;
 }
@@ -99,8 +105,8 @@ void WeightGatherer::GatherPersistent() {
 
 void WeightGatherer::GatherNow(Weight& weight) {
   Tape& tape = aten_.tape();
-  Tensor whole = aten_.New(weight.parameter.dtype(), {weight.share.elements() * ranks_});
-  tape.Collective(CollectiveKind::kAllGather, whole, whole);
+  Tensor whole = aten_.New(weight.share.dtype(), {weight.share.elements() * ranks_});
+  tape.Collective(CollectiveKind::kAllGather, weight.share, whole);
   tape.Rebind(weight.parameter, tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape)));
   weight.status = Status::kWhole;
 }
@@ -217,19 +223,43 @@ void WeightGatherer::Gather(const std::vector<size_t>& weights) {
   Tape& tape = aten_.tape();
   auto handle = std::make_shared<Handle>();
   handle->weights = weights;
-  std::map<Dtype, int64_t> elements;
-  for (size_t i : weights) {
-    elements[weights_[i].parameter.dtype()] += weights_[i].share.elements() * ranks_;
-  }
-  OnStream on(tape, kCommStream);
+  std::map<Dtype, int64_t> elements;  // of one rank
+  for (size_t i : weights) elements[weights_[i].share.dtype()] += weights_[i].share.elements();
+  OnStream on(tape, SideStream(config_));
   for (const auto& [dtype, count] : elements) {
-    Tensor& flat = handle->flats.emplace_back(aten_.New(dtype, {count}));
-    tape.Collective(CollectiveKind::kAllGather, flat, flat);
+    Tensor& flat = handle->flats[dtype] = aten_.New(dtype, {count * ranks_});
+    Tensor own = Range(tape, flat, rank_ * count, (rank_ + 1) * count);
+    int64_t begin = 0;
+    for (size_t i : weights) {
+      const Tensor& share = weights_[i].share;
+      if (share.dtype() != dtype) continue;
+      if (weights.size() == 1) {
+        own = share;
+      } else {
+        tape.Run(ops::kCopy, {share}, {Range(tape, own, begin, begin + share.elements())});
+      }
+      begin += share.elements();
+    }
+    tape.Collective(CollectiveKind::kAllGather, own, flat);
   }
   for (size_t i : weights) {
     weights_[i].status = Status::kInFlight;
     weights_[i].in_flight = handle;
     available_elements_ += weights_[i].elements;
+  }
+}
+
+void WeightGatherer::CopyWhole(const Weight& weight, const Tensor& flat, int64_t begin,
+                               const Tensor& whole) {
+  Tape& tape = aten_.tape();
+  const int64_t share = weight.share.elements(), stride = flat.elements() / ranks_;
+  const bool even = share * ranks_ == weight.elements;
+  for (int64_t rank = 0; rank < (even ? 1 : ranks_); ++rank) {
+    const int64_t count = even ? share : std::min(share, weight.elements - rank * share);
+    if (count <= 0) break;
+    const Dims shape{even ? ranks_ : 1, count};
+    tape.Run(ops::kCopy, {tape.ViewOf(flat, shape, {stride, 1}, rank * stride + begin)},
+             {tape.ViewOf(whole, shape, {share, 1}, rank * share)});
   }
 }
 
@@ -240,24 +270,26 @@ void WeightGatherer::WaitFor(size_t index) {
   Tape& tape = aten_.tape();
   if (!handle->copied) {
     handle->copied = true;
-    OnStream on(tape, kCommStream);
+    OnStream on(tape, SideStream(config_));
+    std::map<Dtype, int64_t> begin;
     for (size_t i : handle->weights) {
       Weight& weight = weights_[i];
-      const Dtype dtype = weight.parameter.dtype();
-      Tensor whole = *std::find_if(handle->flats.begin(), handle->flats.end(),
-                                   [dtype](const Tensor& t) { return t.dtype() == dtype; });
+      const Dtype dtype = weight.share.dtype();
+      Tensor whole = handle->flats.at(dtype);
       if (handle->weights.size() > 1) {
-        const Tensor slot = tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape));
         whole = aten_.New(dtype, weight.shape);
-        tape.Run(ops::kCopy, {slot}, {whole});
+        CopyWhole(weight, handle->flats.at(dtype), begin[dtype], whole);
+        begin[dtype] += weight.share.elements();
       }
       tape.Rebind(weight.parameter,
                   tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape)));
       weight.status = Status::kWhole;
     }
-    const EventId gathered = tape.Record();
-    tape.set_stream(kComputeStream);
-    tape.Wait(gathered);
+    if (config_.overlap_comm) {
+      const EventId gathered = tape.Record();
+      tape.set_stream(kComputeStream);
+      tape.Wait(gathered);
+    }
   }
   tape.UseOnCurrentStream(weights_[index].parameter);
 }

@@ -40,13 +40,16 @@ class ModuleHooks {
 // given up, but for the optimizer's step.
 class WeightGatherer final : public ModuleHooks {
  public:
-  WeightGatherer(Aten& aten, const ZeroConfig& config, int64_t ranks)
-      : aten_(aten), config_(config), ranks_(ranks) {}
+  WeightGatherer(Aten& aten, const ZeroConfig& config, int64_t rank, int64_t ranks)
+      : aten_(aten), config_(config), rank_(rank), ranks_(ranks) {}
 
   // `share` is this rank's part, in memory as long as the gatherer; `parameter` refers to it while
   // it is not gathered.
   void Add(const Tensor& parameter, Tensor share, bool persistent);
   void SetShare(const Tensor& parameter, Tensor share);
+  const Tensor& ShareOf(const Tensor& parameter) const {
+    return weights_[IndexOf(parameter)].share;
+  }
   // A new pass over the model begins.
   void Reset();
   // A backward pass ends: modules whose input wanted no gradient have not let go of their weights.
@@ -65,7 +68,7 @@ class WeightGatherer final : public ModuleHooks {
   // One all-gather: of a single weight straight into its place, of several into one flat tensor
   // for each dtype, from which they are copied when the first of them is waited for.
   struct Handle {
-    std::vector<Tensor> flats;
+    std::map<Dtype, Tensor> flats;  // the ranks' shares of all weights, rank after rank
     std::vector<size_t> weights;
     bool copied = false;
   };
@@ -98,6 +101,8 @@ class WeightGatherer final : public ModuleHooks {
   void Gather(const std::vector<size_t>& weights);
   void GatherNow(Weight& weight);
   void WaitFor(size_t weight);
+  // From a flat tensor, in which each rank's shares of all weights stand together.
+  void CopyWhole(const Weight& weight, const Tensor& flat, int64_t begin, const Tensor& whole);
   void Release(Module& module, bool forward);
   void ReleaseWeight(Weight& weight);
   // Of a module's weights those whose next use is far.
@@ -107,7 +112,7 @@ class WeightGatherer final : public ModuleHooks {
 
   Aten& aten_;
   const ZeroConfig& config_;
-  const int64_t ranks_;
+  const int64_t rank_, ranks_;
   std::vector<Weight> weights_;
   std::unordered_map<const void*, Module> modules_;
   std::vector<const Module*> order_;

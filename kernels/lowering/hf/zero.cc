@@ -26,6 +26,11 @@ ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainCo
     group.accumulated.resize(group.entries.size());
     Flatten(group);
     MakeMasters(group);
+    for (const Entry& entry : group.entries) {
+      if (ranks_ > 1) break;  // a rank has them in part
+      aten_.tape().NameState(entry.parameter->name + ".master",
+                             Range(aten_.tape(), group.master, entry.begin, entry.end));
+    }
   }
   Tape& tape = aten_.tape();
   aten_.set_category(Category::kStaging);

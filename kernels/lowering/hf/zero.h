@@ -10,6 +10,11 @@
 
 namespace hbmtune::lowering {
 
+// Stage 3 gathers and reduces on a stream of its own if overlap_comm is on.
+inline StreamId SideStream(const ZeroConfig& config) {
+  return config.overlap_comm ? kCommStream : kComputeStream;
+}
+
 // Elements [begin, end) of a flat tensor.
 Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end);
 

@@ -16,7 +16,7 @@ Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const Train
       options_(options),
       dtype_(config.compute_dtype),
       ranks_(std::max<int64_t>(1, workload.world_size)),
-      gatherer_(aten, config.zero, ranks_) {
+      gatherer_(aten, config.zero, options.rank, ranks_) {
   Partition(parameters);
   MakeSubGroups();
   MakeMasters();
@@ -25,6 +25,10 @@ Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const Train
   Tape& tape = aten_.tape();
   count_ = tape.Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
   tape.Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
+  tape.program().parameters.clear();
+  for (const HfParameter& parameter : parameters) {
+    tape.NameParameter(parameter.name, gatherer_.ShareOf(parameter.tensor));
+  }
   aten_.set_module_hooks(&gatherer_);
 }
 
@@ -112,8 +116,22 @@ void Zero3Optimizer::MakeMasters() {
     tape.Run(ops::kCopy, {wide}, {group.master});
   }
   wide = {};
+  NameMasters();
   aten_.set_category(Category::kStaging);
   if (!offloads()) aten_.Scratch(Dtype::kF32, {largest});  // initialize_optimizer_states
+}
+
+// Of a single rank, which has them whole.
+void Zero3Optimizer::NameMasters() {
+  if (ranks_ > 1) return;
+  size_t group = 0;
+  for (const Entry& entry : entries_) {
+    while (entry.begin >= sub_groups_[group].end) ++group;
+    const int64_t begin = entry.begin - sub_groups_[group].begin;
+    aten_.tape().NameState(entry.parameter->name + ".master",
+                           Range(aten_.tape(), sub_groups_[group].master, begin,
+                                 begin + entry.share));
+  }
 }
 
 // Bucket and gradient shares stay for good.
@@ -146,8 +164,15 @@ void Zero3Optimizer::OnGradient(Tensor& leaf) {
   const int64_t elements = leaf.elements(), size = config_.zero.reduce_bucket_size;
   if (in_bucket_ + elements > size && in_bucket_ > 0) ReduceBucket();
   Tensor gradient = leaf.grad();
+  Tape& tape = aten_.tape();
+  if (config_.zero.overlap_comm) {
+    const EventId ready = tape.Record();
+    OnStream on(tape, kCommStream);
+    tape.Wait(ready);
+    tape.UseOnCurrentStream(gradient);
+  }
+  OnStream on(tape, SideStream(config_.zero));
   if (bucket_ && elements <= size) {
-    Tape& tape = aten_.tape();
     Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
     tape.Run(ops::kCopy, {gradient}, {slot});
     gradient = std::move(slot);
@@ -158,9 +183,9 @@ void Zero3Optimizer::OnGradient(Tensor& leaf) {
   aten_.set_category(before);
 }
 
-// On a stream of its own. What the shares are parts of lives until all of them are kept.
+// What the shares are parts of lives until all of them are kept.
 void Zero3Optimizer::ReduceBucket() {
-  OnStream on(aten_.tape(), kCommStream);
+  OnStream on(aten_.tape(), SideStream(config_.zero));
   Tensor reduced;
   if (config_.zero.reduce_scatter || !bucket_ || in_bucket_ > config_.zero.reduce_bucket_size) {
     reduced = ReduceScatter();
@@ -240,6 +265,13 @@ void Zero3Optimizer::EndBackward() {
   const Category before = aten_.category();
   aten_.set_category(Category::kCommunication);
   if (in_bucket_ > 0) ReduceBucket();
+  if (config_.zero.overlap_comm) {
+    Tape& tape = aten_.tape();
+    tape.set_stream(kCommStream);
+    const EventId reduced = tape.Record();
+    tape.set_stream(kComputeStream);
+    tape.Wait(reduced);
+  }
   gatherer_.ReleaseLeftovers();
   aten_.set_category(before);
   ++steps_gradients_;

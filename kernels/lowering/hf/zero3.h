@@ -50,6 +50,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   void UseShares(const Tensor& flat);
   void MakeSubGroups();
   void MakeMasters();
+  void NameMasters();
   void MakeBuffers();
   void ReduceBucket();
   Tensor ReduceScatter();
