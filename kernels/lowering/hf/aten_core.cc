@@ -62,7 +62,7 @@ void Aten::Save(Node& node, const Tensor& tensor) {
     // Of a leaf the tensor itself is kept, and a partitioned weight's memory comes and goes. What a
     // recomputation saves is detached if it wants a gradient.
     const bool itself = module_hooks_ != nullptr &&
-                        !(recomputing_ && tensor.requires_grad()) &&
+                        (!tensor.requires_grad() || (tensor.is_leaf() && !recomputing_)) &&
                         module_hooks_->IsWeight(tensor);
     saved.tensor = itself ? tensor : tape_.Detach(tensor);
     if (recomputing_) {
