@@ -21,16 +21,8 @@ constexpr Interval kSumsInterval{-0.15, 0.25};
 // (their scratch differs from the recorded A100's) and what lies outside the allocator.
 constexpr Interval kDryRunInterval{-0.03, 0.05};
 
-// Of 13 random runs of DeepSpeed (record_deepspeed.py --sample 9000) ten peaks were right to
-// 0.01 %; the worst two, stage 3 with LoRA and non-reentrant checkpoints, were 9.9 % high and
-// 3.9 % low.
-constexpr Interval kStage3Interval{-0.10, 0.06};
-
-Interval IntervalOf(const Workload& workload, const TrainConfig& config,
-                    const DeviceProfile& profile) {
-  if (profile.is_host()) return {};
-  const bool gathers = UsesDeepspeed(workload.framework) && config.zero.stage == 3;
-  return gathers ? kStage3Interval : kDryRunInterval;
+Interval IntervalOf(const DeviceProfile& profile) {
+  return profile.is_host() ? Interval{} : kDryRunInterval;
 }
 
 absl::Status Check(const Workload& workload, const TrainConfig& config) {
@@ -191,7 +183,7 @@ absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
   estimate.peak_reserved_bytes = memory.peak_reserved_bytes;
   estimate.peak_phase = std::string(Name(memory.peak_phase));
   estimate.host_bytes = memory.pinned_bytes;
-  estimate.interval = IntervalOf(workload, config, profile);
+  estimate.interval = IntervalOf(profile);
   const device::DryRunTime& clock = run->time;
   auto work = [&](device::TraceWork w) { return clock.work_seconds[static_cast<size_t>(w)]; };
   using device::TraceWork;
