@@ -6,6 +6,24 @@
 
 namespace hbmtune::daemon {
 
+absl::Status ClientProbes::TakeDevice() {
+  for (const auto& [number, running] : running_) {
+    if (!running.interrupted) continue;
+    return absl::FailedPreconditionError("the device is needed: a trial on it is being stopped");
+  }
+  if (permit_) return absl::OkStatus();
+  const StudyRecord study = session_.Snapshot();
+  auto permit = arbiter_.BeginProbe(session_.plan().device.name,
+                                    {study.spec.job_id, study.owner_uid});
+  if (!permit.ok()) return permit.status();
+  permit_.emplace(*std::move(permit));
+  return absl::OkStatus();
+}
+
+void ClientProbes::GiveBackIfUnused() {
+  if (running_.empty()) permit_.reset();
+}
+
 absl::StatusOr<ClientProbes::Running*> ClientProbes::Find(int64_t number,
                                                           const std::string& prober) {
   auto found = running_.find(number);
@@ -23,7 +41,13 @@ absl::StatusOr<StudySession::Suggestion> ClientProbes::Suggest(const std::string
     return StudySession::Suggestion{running.trial, false, running.trial.why};
   }
   if (stopping_) return StudySession::Suggestion{std::nullopt, false, "the study is stopping"};
+  if (absl::Status refused = TakeDevice(); !refused.ok()) {
+    session_.SetMessage(absl::StrCat("waits: ", std::string(refused.message())));
+    return StudySession::Suggestion{std::nullopt, true, std::string(refused.message())};
+  }
+  session_.SetMessage("");
   auto suggestion = session_.Suggest();
+  if (!suggestion.ok() || !suggestion->trial) GiveBackIfUnused();
   if (!suggestion.ok()) return suggestion;
   if (suggestion->trial) {
     running_[suggestion->trial->number] = {*suggestion->trial, prober, clock_.SinceBoot()};
@@ -38,7 +62,7 @@ absl::StatusOr<bool> ClientProbes::Beat(int64_t number, const std::string& probe
   auto running = Find(number, prober);
   if (!running.ok()) return running.status();
   (*running)->heard = clock_.SinceBoot();
-  return stopping_;
+  return stopping_ || (*running)->interrupted;
 }
 
 absl::StatusOr<TrialRecord> ClientProbes::Complete(int64_t number, const std::string& prober,
@@ -58,16 +82,24 @@ absl::StatusOr<TrialRecord> ClientProbes::Complete(int64_t number, const std::st
     if (absl::Status status = session_.Complete(trial); !status.ok()) return status;
   }
   running_.erase(number);
+  GiveBackIfUnused();
   return trial;
 }
 
 int64_t ClientProbes::TakeFromSilent() {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int64_t>(std::erase_if(running_, [&](const auto& entry) {
+  const auto taken = std::erase_if(running_, [&](const auto& entry) {
     if (clock_.SinceBoot() - entry.second.heard <= kHeartbeat) return false;
     session_.Abandon(entry.second.trial);
     return true;
-  }));
+  });
+  GiveBackIfUnused();
+  return static_cast<int64_t>(taken);
+}
+
+void ClientProbes::Interrupt() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [number, running] : running_) running.interrupted = true;
 }
 
 void ClientProbes::Stop() {
@@ -79,6 +111,7 @@ void ClientProbes::Drop() {
   absl::MutexLock lock(&mutex_);
   for (const auto& [number, running] : running_) session_.Abandon(running.trial);
   running_.clear();
+  GiveBackIfUnused();
 }
 
 std::string ClientProbes::over() const {

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "daemon/base/clock.h"
+#include "daemon/leases/arbiter.h"
 #include "daemon/studies/session.h"
 
 namespace hbmtune::daemon {
@@ -20,9 +22,11 @@ class ClientProbes {
  public:
   static constexpr absl::Duration kHeartbeat = absl::Seconds(30);
 
-  ClientProbes(StudySession& session, const Clock& clock) : session_(session), clock_(clock) {}
+  ClientProbes(StudySession& session, const Clock& clock, DeviceArbiter& arbiter)
+      : session_(session), clock_(clock), arbiter_(arbiter) {}
 
-  // The prober's trial, if it has one; else the session's next.
+  // The prober's trial, if it has one; else the session's next, as long as the arbiter lets the
+  // device be probed: it is ours until no trial runs.
   absl::StatusOr<StudySession::Suggestion> Suggest(const std::string& prober)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the prober has to stop.
@@ -35,6 +39,8 @@ class ClientProbes {
 
   // Takes trials from probers that fell silent; they are handed out again. Returns how many.
   int64_t TakeFromSilent() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The device is needed: tells the probers of what runs now to stop.
+  void Interrupt() ABSL_LOCKS_EXCLUDED(mutex_);
   // Hands out nothing more and tells probers to stop.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes all trials away: what comes for them later is refused.
@@ -48,14 +54,20 @@ class ClientProbes {
     TrialRecord trial;
     std::string prober;
     absl::Duration heard;  // since boot
+    bool interrupted = false;
   };
+  // Takes the device for the first trial, and gives it back after the last one.
+  absl::Status TakeDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveBackIfUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Running*> Find(int64_t number, const std::string& prober)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   StudySession& session_;
   const Clock& clock_;
+  DeviceArbiter& arbiter_;
   mutable absl::Mutex mutex_;
   std::map<int64_t, Running> running_ ABSL_GUARDED_BY(mutex_);
+  std::optional<DeviceArbiter::Permit> permit_ ABSL_GUARDED_BY(mutex_);  // while any runs
   std::string over_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

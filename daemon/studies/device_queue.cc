@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/studies/client_probes.h"
+
 namespace hbmtune::daemon {
 
 DeviceQueue::DeviceQueue(Callbacks callbacks)
@@ -48,6 +50,8 @@ int64_t DeviceQueue::waiting() const {
 void DeviceQueue::InterruptTrial() {
   absl::MutexLock lock(&mutex_);
   if (stop_ != nullptr) stop_->InterruptTrial();
+  if (session_ == nullptr || session_->client_probes() == nullptr) return;
+  session_->client_probes()->Interrupt();
 }
 
 void DeviceQueue::Drain() {

@@ -25,8 +25,8 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
   callbacks.open = [this](int64_t id) -> absl::StatusOr<std::unique_ptr<StudySession>> {
     auto record = parts_.store.GetStudy(id);
     if (!record.ok()) return record.status();
-    return StudySession::Open({parts_.store, hub_, parts_.clock}, parts_.catalogue,
-                              *std::move(record));
+    return StudySession::Open({parts_.store, hub_, parts_.clock, parts_.arbiter},
+                              parts_.catalogue, *std::move(record));
   };
   callbacks.run = [this](StudySession& session, StopRequest& stop) {
     StudyRunner(session, stop,

@@ -50,6 +50,16 @@ absl::StatusOr<Ceiling> ResolveCeiling(const Ceiling& ceiling, const DeviceInfo&
                                      "'s ", FormatBytes(device.memory_bytes)));
     }
   }
+  // A budget bounds what there is; without one it is what the device has.
+  const int64_t there = resolved.capacity_bytes > 0 ? resolved.capacity_bytes
+                        : device.memory_bytes > 0
+                            ? device.memory_bytes
+                            : static_cast<int64_t>(device.profile.capacity_bytes.value);
+  if (there > 0 && resolved.device_bytes > there) {
+    return FieldError("ceiling.device_bytes",
+                      absl::StrCat("a ceiling of ", FormatBytes(resolved.device_bytes),
+                                   " is more than the ", FormatBytes(there), " that there are"));
+  }
   return resolved;
 }
 

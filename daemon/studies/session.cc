@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<StudySession>> StudySession::Open(const World& wo
       new StudySession(world, *std::move(plan), std::move(record)));
   if (absl::Status status = session->Load(); !status.ok()) return status;
   if (session->spec_.client_probes) {
-    session->client_probes_ = std::make_unique<ClientProbes>(*session, world.clock);
+    session->client_probes_ = std::make_unique<ClientProbes>(*session, world.clock, world.arbiter);
   }
   return session;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/leases/arbiter.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/event_hub.h"
 #include "daemon/studies/plan.h"
@@ -29,6 +30,7 @@ class StudySession {
     StudyStore& store;
     EventHub& hub;
     const Clock& clock;
+    DeviceArbiter& arbiter;
   };
   // Continues where the stored trials end. A trial that has no end (its prober died with the daemon
   // or the node) is handed out again, first.

@@ -179,6 +179,58 @@ TEST_F(DevicesTest, ClientsCanRunTheTrialsThemselves) {
   EXPECT_TRUE(JournalLines("started").empty()) << "the daemon must start no probe";
 }
 
+TEST_F(DevicesTest, ALeaseStopsTrialsThatClientsRun) {
+  v1::CreateStudyRequest create = HostRequest("plain");
+  create.set_client_probes(true);
+  const std::string study = MustCreate(create);
+  v1::SuggestTrialRequest suggest;
+  suggest.set_study(study);
+  v1::SuggestTrialResponse response;
+  auto next = [&](const std::string& prober) {
+    response.Clear();
+    suggest.set_prober(prober);
+    grpc::ClientContext context;
+    return tuning_->SuggestTrial(&context, suggest, &response);
+  };
+  while (!next("me").ok()) absl::SleepFor(absl::Milliseconds(10));
+  ASSERT_TRUE(response.has_trial());
+  v1::CompleteTrialRequest complete;
+  complete.set_trial(response.trial().name());
+  complete.set_prober("me");
+  complete.mutable_measurement()->set_outcome(v1::OUTCOME_CANCELLED);
+  EXPECT_EQ(Host().state(), v1::DEVICE_STATE_PROBING);
+
+  v1::Lease lease;
+  ASSERT_TRUE(Acquire("job-1", "host", &lease).ok());
+  EXPECT_EQ(lease.state(), v1::LEASE_STATE_DRAINING);
+  ASSERT_TRUE(next("another").ok());
+  EXPECT_FALSE(response.has_trial());
+  EXPECT_GT(response.retry_seconds(), 0);
+  {
+    grpc::ClientContext context;
+    v1::ReportProgressRequest progress;
+    progress.mutable_progress()->set_trial(complete.trial());
+    progress.set_prober("me");
+    v1::ReportProgressResponse answer;
+    ASSERT_TRUE(tuning_->ReportProgress(&context, progress, &answer).ok());
+    EXPECT_TRUE(answer.stop());
+  }
+  EXPECT_EQ(Wait("job-1", 200).error_code(), grpc::DEADLINE_EXCEEDED);
+  {
+    grpc::ClientContext context;
+    v1::Trial trial;
+    ASSERT_TRUE(tuning_->CompleteTrial(&context, complete, &trial).ok());
+  }
+  EXPECT_TRUE(Wait("job-1", 5000).ok());
+  ASSERT_TRUE(next("me").ok());
+  EXPECT_FALSE(response.has_trial());
+  EXPECT_THAT(Get(study).message(), HasSubstr("leased by job job-1"));
+  Release("job-1");
+  ASSERT_TRUE(next("me").ok());
+  EXPECT_TRUE(response.has_trial());
+  EXPECT_EQ(Get(study).message(), "");
+}
+
 // Every method of every service has its line in the table, and the table no other.
 TEST(Access, HasARoleForEveryMethod) {
   int methods = 0;
