@@ -17,6 +17,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
 constexpr std::chrono::seconds kMostAbsence{10};
+// Two interruptions may come in one tick: so long a cancel has to reach the daemon, which answers
+// it only when the trial has stopped.
+constexpr milliseconds kSendingTime{300};
 
 // One WatchStudy stream, and the CancelStudy that an interruption starts beside it, driven by one
 // queue so that time and interruptions are seen while nothing arrives.
@@ -41,6 +44,7 @@ class Watch {
   void Take(const v1::StudyEvent& event);
   void OnInterrupted();
   void Cancel();
+  void Leave();
 
   const Connection& connection_;
   const std::string study_;
@@ -60,6 +64,7 @@ class Watch {
   v1::Study cancelled_;
   grpc::Status cancel_status_;
   bool cancelling_ = false;
+  Clock::time_point cancel_time_;
 
   std::optional<v1::Study> last_;
 };
@@ -81,7 +86,10 @@ absl::StatusOr<v1::Study> Watch::Run() {
   void* tag = nullptr;
   for (bool ok = false; queue_.Next(&tag, &ok);) {
   }
-  if (left_) return absl::AbortedError("interrupted; the study goes on");
+  if (left_) {
+    return absl::AbortedError(canceller_ ? "interrupted; the study is being cancelled"
+                                         : "interrupted; the study goes on");
+  }
   if (canceller_ && !cancel_status_.ok()) return FromGrpc(cancel_status_);
   if (!watch_status_.ok()) return FromGrpc(watch_status_);
   if (!last_) return absl::InternalError("the daemon ended the stream without a word");
@@ -125,11 +133,18 @@ void Watch::Take(const v1::StudyEvent& event) {
 
 void Watch::OnInterrupted() {
   if (on_interrupt_ == OnInterrupt::kLeave) {
-    left_ = true;
-    watch_context_.TryCancel();
+    Leave();
   } else if (!canceller_) {
     Cancel();
+  } else if (InterruptedTwice() && Clock::now() - cancel_time_ >= kSendingTime) {
+    Leave();
   }
+}
+
+void Watch::Leave() {
+  left_ = true;
+  watch_context_.TryCancel();
+  cancel_context_.TryCancel();
 }
 
 void Watch::Cancel() {
@@ -137,6 +152,7 @@ void Watch::Cancel() {
   v1::CancelStudyRequest request;
   request.set_name(study_);
   cancelling_ = true;
+  cancel_time_ = Clock::now();
   canceller_ = connection_.tuning().AsyncCancelStudy(&cancel_context_, request, &queue_);
   canceller_->Finish(&cancelled_, &cancel_status_, Mark(kCancel));
 }

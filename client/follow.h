@@ -13,8 +13,9 @@ namespace hbmtune::client {
 enum class OnInterrupt { kCancelStudy, kLeave };
 
 // Shows the study's progress until it has ended and returns it as it is then. The caller has
-// called NoteFirstInterrupt(). An interruption either cancels the study, which is then awaited, or
-// returns ABORTED. A daemon that goes away is awaited for 10 s (it may be restarting: studies
+// noted interrupts (client/interrupt.h). An interruption either cancels the study, which is then
+// awaited until a second one (ABORTED, once the cancel is sent), or returns ABORTED.
+// A daemon that goes away is awaited for 10 s (it may be restarting: studies
 // survive that), then UNAVAILABLE.
 absl::StatusOr<v1::Study> FollowStudy(const Connection& connection, const std::string& study,
                                       OnInterrupt on_interrupt, ProgressView& view);

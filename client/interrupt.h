@@ -10,6 +10,11 @@ void LeaveOnInterrupt();
 // ends the program at once with exit code 130. Starts anew at each call.
 void NoteFirstInterrupt();
 
+// As above, but the second is noted too, for whoever has to send something before leaving: within
+// two seconds the program ends all the same, and at the third interruption at once.
+void NoteTwoInterrupts();
+
 bool Interrupted();
+bool InterruptedTwice();
 
 }  // namespace hbmtune::client

@@ -128,7 +128,7 @@ absl::StatusOr<ExitCode> RunTune(const TuneFlags& flags) {
   auto connection = Connect(flags.connection);
   if (!connection.ok()) return connection.status();
   // From here on there may be a study to cancel.
-  NoteFirstInterrupt();
+  NoteTwoInterrupts();
   auto study = Call((*connection)->tuning(), &v1::Tuning::StubInterface::CreateStudy, *request);
   if (!study.ok()) return study.status();
 

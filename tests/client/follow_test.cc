@@ -23,7 +23,7 @@ v1::StudyEvent StudyIn(v1::StudyState state) {
 
 class FollowTest : public ::testing::Test {
  protected:
-  FollowTest() { NoteFirstInterrupt(); }
+  FollowTest() { NoteTwoInterrupts(); }
   ~FollowTest() override { LeaveOnInterrupt(); }
 
   absl::StatusOr<v1::Study> Follow(OnInterrupt on_interrupt) {
@@ -88,6 +88,27 @@ TEST_F(FollowTest, AnInterruptionCancelsTheStudyOnceAndAwaitsItsEnd) {
   ASSERT_TRUE(study.ok()) << study.status();
   EXPECT_EQ(study->state(), v1::STUDY_STATE_CANCELLED);
   EXPECT_EQ(cancels, 1);
+}
+
+TEST_F(FollowTest, TwoInterruptionsAtOnceLeaveWhenTheCancelHasBeenSent) {
+  FakeDaemon daemon(socket_);
+  std::atomic<bool> ended = false;
+  std::atomic<int> cancels = 0;
+  daemon.watch = [&](grpc::ServerContext& context, FakeDaemon::Writer& writer) {
+    std::raise(SIGINT);
+    std::raise(SIGINT);
+    return RunUntil(ended, v1::STUDY_STATE_RUNNING, context, writer);
+  };
+  daemon.cancel = [&](v1::Study&) {
+    ++cancels;
+    while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Follow(OnInterrupt::kCancelStudy).status(),
+            absl::AbortedError("interrupted; the study is being cancelled"));
+  LeaveOnInterrupt();  // no alarm any more
+  EXPECT_EQ(cancels, 1);
+  ended = true;
 }
 
 TEST_F(FollowTest, AnInterruptionOfAWatcherLeavesTheStudyAlone) {
