@@ -45,10 +45,10 @@ GivenFields PrecisionFields(const std::string& name, Framework framework) {
   return fields;
 }
 
-CLI::Option* AddPrecision(CLI::App& app, std::string& precision) {
+CLI::Option* AddPrecision(CLI::App& app, std::string& precision, const std::string& usual) {
   return AddChoice(app, "--precision",
                    {EnumNames<Precision>::kNames.begin(), EnumNames<Precision>::kNames.end()},
-                   "shorthand for the dtype fields", precision);
+                   "shorthand for the dtype fields" + usual, precision);
 }
 
 // "1:16" and "0,1,4" with each value in the field's own spelling.
@@ -84,40 +84,41 @@ std::map<std::string, std::string> StructPins(const std::string& prefix,
   return pins;
 }
 
-absl::Status AddPin(const std::string& path, const std::string& value,
+absl::Status AddPin(const std::string& flag, const std::string& path, const std::string& value,
                     std::map<std::string, std::string>& pins) {
   const std::string& pinned = pins.emplace(path, value).first->second;
   if (pinned == value) return absl::OkStatus();
-  return absl::InvalidArgumentError("--pin " + FlagName(path).substr(2) +
+  return absl::InvalidArgumentError(flag + " " + FlagName(path).substr(2) +
                                     " is given twice: as " + pinned + " and as " + value);
 }
 
-// "zero.stage=2" and the like, added to `pins`.
-absl::Status TakePin(const std::string& text, std::map<std::string, std::string>& pins) {
+// "zero.stage=2" and the like, given to `flag`, added to `pins`.
+absl::Status TakePin(const std::string& flag, const std::string& text,
+                     std::map<std::string, std::string>& pins) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return absl::InvalidArgumentError("--pin: '" + text + "' is not FIELD=VALUE");
+    return absl::InvalidArgumentError(flag + ": '" + text + "' is not FIELD=VALUE");
   }
   std::string name = text.substr(0, equals);
   std::string path = PathOfFlag(name);
   std::string value = text.substr(equals + 1);
-  if (path == "precision") return AddPin(path, value, pins);
+  if (path == "precision") return AddPin(flag, path, value, pins);
   std::vector<std::string> known = {"precision"};
   for (const FlagField& field : FlagFields<TrainConfig>()) {
     known.push_back(FlagName(field.path).substr(2));
     if (field.path != path) continue;
     try {
-      return AddPin(path, SpellPin(field, value), pins);
+      return AddPin(flag, path, SpellPin(field, value), pins);
     } catch (const std::invalid_argument& error) {
-      return absl::InvalidArgumentError("--pin " + known.back() + ": " + error.what());
+      return absl::InvalidArgumentError(flag + " " + known.back() + ": " + error.what());
     }
   }
   auto whole = StructPins(path, value);
   for (const auto& [part, none] : whole) {
-    if (absl::Status status = AddPin(part, none, pins); !status.ok()) return status;
+    if (absl::Status status = AddPin(flag, part, none, pins); !status.ok()) return status;
   }
   if (!whole.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("--pin: a train config has no field '" + name + "'" +
+  return absl::InvalidArgumentError(flag + ": a train config has no field '" + name + "'" +
                                     DidYouMean(name, known));
 }
 
@@ -135,6 +136,21 @@ void SpellPrecision(Framework framework, std::map<std::string, std::string>& pin
   if (!shared) return;
   pins.erase(shorthand);
   pins.merge(fields);
+}
+
+// Fields of the lengths' distribution that a layout does not read are refused, not ignored.
+absl::Status CheckSequenceFlags(const GivenFields& given, SequenceLayout layout) {
+  if (layout == SequenceLayout::kPadded) return absl::OkStatus();
+  for (const auto& [path, value] : given) {
+    if (!path.starts_with("sequences.") || path == "sequences.layout") continue;
+    const bool of_rows = path == "sequences.order" || path == "sequences.pad_multiple";
+    if (!of_rows && layout == SequenceLayout::kPacked) continue;
+    return absl::InvalidArgumentError(
+        FlagName(path) + " says nothing of sequences whose layout is " +
+        std::string(Name(layout)) + ": add --sequences.layout padded" +
+        (of_rows ? "" : " or packed") + ", or leave it out");
+  }
+  return absl::OkStatus();
 }
 
 // Clears what stands in no path of `fields`.
@@ -174,6 +190,8 @@ void WorkloadFlags::AddTo(CLI::App& app) {
 absl::StatusOr<Workload> WorkloadFlags::Apply(Workload base) const {
   if (!model.empty()) base.model = ModelSpec{};
   if (absl::Status status = SetFields(given, base); !status.ok()) return status;
+  absl::Status status = CheckSequenceFlags(given, base.sequences.layout);
+  if (!status.ok()) return status;
   return base;
 }
 
@@ -206,8 +224,15 @@ absl::Status CeilingFlags::Apply(v1::Ceiling& sizes) const {
 
 void TrainConfigFlags::AddTo(CLI::App& app) {
   const std::string group = "train config";
-  AddPrecision(app, precision)->group(group);
-  AddFlags(app, FlagFields<TrainConfig>(), group, Defaults::kShown, given);
+  AddPrecision(app, precision, " [bf16-amp, on host fp32]")->group(group);
+  std::vector<FlagField> fields = FlagFields<TrainConfig>();
+  for (FlagField& field : fields) {
+    // BaseConfig of the daemon, which knows the device, says so: bf16-amp but on host.
+    if (field.path == "compute_dtype") field.default_text = "fp32 on host, bf16 on a GPU";
+    if (field.path == "param_dtype") field.default_text = "fp32, bf16 under deepspeed";
+    if (field.path == "master_weights") field.default_text = "false, true under deepspeed";
+  }
+  AddFlags(app, fields, group, Defaults::kShown, given);
 }
 
 GivenFields TrainConfigFlags::Fields(Framework framework) const {
@@ -226,7 +251,7 @@ void PinFlags::AddTo(CLI::App& app) {
       ->group("how it is searched");
   const std::string group =
       "train config: what is given here is pinned (or narrowed), the rest is searched";
-  AddPrecision(app, precision)->group(group);
+  AddPrecision(app, precision, "")->group(group);
   std::vector<FlagField> fields = FlagFields<TrainConfig>();
   for (FlagField& field : fields) {
     field.parse = [whole = field](const std::string& text) -> Json {
@@ -239,7 +264,10 @@ void PinFlags::AddTo(CLI::App& app) {
 absl::StatusOr<std::map<std::string, std::string>> PinFlags::Pins(Framework framework) const {
   std::map<std::string, std::string> all;
   for (const std::string& pin : pins) {
-    if (absl::Status status = TakePin(pin, all); !status.ok()) return status;
+    if (absl::Status status = TakePin("--pin", pin, all); !status.ok()) return status;
+  }
+  for (const std::string& values : grid) {
+    if (absl::Status status = TakePin("--grid", values, all); !status.ok()) return status;
   }
   GivenFields flags = given;
   if (!precision.empty()) flags["precision"] = precision;

@@ -24,7 +24,8 @@ struct WorkloadFlags {
   void AddTo(CLI::App& app);
   // Whether any of the workload's own flags was given.
   bool Any() const { return !model.empty() || !given.empty(); }
-  // `base` with what was given on top; `base.model` is dropped when --model was given.
+  // `base` with what was given on top; `base.model` is dropped when --model was given. Flags of
+  // sequences that its layout does not read are refused.
   absl::StatusOr<Workload> Apply(Workload base) const;
 };
 
@@ -55,6 +56,7 @@ struct PinFlags {
   std::string precision;
   GivenFields given;              // the text of each pin
   std::vector<std::string> pins;  // FIELD=PIN
+  std::vector<std::string> grid;  // the same, from --grid: so it is called where it is wrong
 
   void AddTo(CLI::App& app);
   // Field path (or "precision") to the pin's text, numbers spelt out ("5e8" → "500000000").

@@ -102,7 +102,7 @@ absl::StatusOr<std::map<std::string, std::string>> Pins(const SweepFlags& flags,
   for (const std::string& text : flags.grid) {
     auto spelt = SpellGrid(text);
     if (!spelt.ok()) return spelt.status();
-    pinned.pins.push_back(*spelt);
+    pinned.grid.push_back(*spelt);
   }
   auto pins = pinned.Pins(framework);
   if (!pins.ok() || flags.grid.empty()) return pins;

@@ -55,6 +55,7 @@ TEST_F(HelpTest, NamesOfEnumsAreListed) {
 
 TEST_F(HelpTest, DefaultsAreShownWhereTheyHold) {
   EXPECT_THAT(HelpText(*app_.get_subcommand("estimate")), HasSubstr("one rank [1]"));
+  EXPECT_THAT(HelpText(*app_.get_subcommand("estimate")), HasSubstr("[fp32 on host, bf16 on a"));
   EXPECT_THAT(HelpText(*app_.get_subcommand("tune")), HasSubstr("tokens in a sequence [2048]"));
   // A study searches it: there the default means nothing.
   EXPECT_EQ(HelpText(*app_.get_subcommand("tune")).find("one rank [1]"), std::string::npos);

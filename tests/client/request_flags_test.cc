@@ -88,6 +88,17 @@ TEST(PinFlags, WhatIsWrongIsNamed) {
   EXPECT_FALSE(Pins({"--pin", "micro-batch=1,"}).ok());
 }
 
+TEST(PinFlags, WhatIsWrongInAGridIsCalledSo) {
+  PinFlags flags;
+  flags.grid = {"micro_batsh=1,2"};
+  EXPECT_THAT(std::string(flags.Pins(Framework::kFused).status().message()),
+              HasSubstr("--grid: a train config has no field 'micro_batsh' (did you mean "
+                        "micro-batch?)"));
+  flags.grid = {"micro_batch=1,x"};
+  EXPECT_EQ(flags.Pins(Framework::kFused).status().message(),
+            "--grid micro-batch: 'x' is not a whole number");
+}
+
 TEST(TrainConfigFlags, PrecisionIsSpeltOutForTheFramework) {
   TrainConfigFlags flags;
   Parse(flags, {"--precision", "bf16-amp"});
@@ -130,6 +141,28 @@ TEST(WorkloadFlags, LandOnTopOfABase) {
   EXPECT_EQ(workload->lora.rank, 8);
   EXPECT_EQ(workload->world_size, 4);
   EXPECT_EQ(workload->model.name, "tiny");
+}
+
+TEST(WorkloadFlags, WhatTheLayoutOfSequencesDoesNotReadIsRefused) {
+  auto message = [](std::vector<std::string> words, SequenceLayout of_base) {
+    WorkloadFlags flags;
+    Parse(flags, std::move(words));
+    Workload base;
+    base.sequences.layout = of_base;
+    return std::string(flags.Apply(base).status().message());
+  };
+  const auto fixed = SequenceLayout::kFixed;
+  EXPECT_EQ(message({"--sequences.mean-ratio", "0.4"}, fixed),
+            "--sequences.mean-ratio says nothing of sequences whose layout is fixed: add "
+            "--sequences.layout padded or packed, or leave it out");
+  EXPECT_NE(message({"--sequences.min-tokens", "8"}, fixed), "");
+  EXPECT_EQ(message({"--sequences.layout", "packed", "--sequences.order", "drawn"}, fixed),
+            "--sequences.order says nothing of sequences whose layout is packed: add "
+            "--sequences.layout padded, or leave it out");
+  EXPECT_NE(message({"--sequences.pad-multiple", "8"}, SequenceLayout::kPacked), "");
+  EXPECT_EQ(message({"--sequences.mean-ratio", "0.4"}, SequenceLayout::kPacked), "");
+  EXPECT_EQ(message({"--sequences.order", "drawn"}, SequenceLayout::kPadded), "");
+  EXPECT_EQ(message({"--sequences.layout", "fixed"}, SequenceLayout::kPadded), "");
 }
 
 TEST(WorkloadFlags, AnotherModelDropsTheBases) {
