@@ -20,6 +20,23 @@ void PrintNext(const RecommendationOutput& recommendation, bool local, Terminal&
   terminal.Print("       hbmtune estimate --from " + tail);
 }
 
+// What a study came to that was cancelled before anything was known.
+void PrintNothingTried(const v1::Study& study, bool json) {
+  const std::string why = "study " + NumberOf(study.name()) + " was cancelled before a trial ended";
+  if (json) {
+    StudyOutput cut = ToOutput(study);
+    RecommendationOutput output;
+    output.study = cut.study;
+    output.state = cut.state;
+    output.why = why;
+    output.workload = cut.workload;
+    output.device = cut.device;
+    output.ceiling = cut.ceiling;
+    PrintJson(ToJson(output));
+  }
+  Report(absl::AbortedError(why));
+}
+
 ExitCode CancelledCode() { return Interrupted() ? kInterrupted : kFailed; }
 
 }  // namespace
@@ -52,8 +69,7 @@ absl::StatusOr<ExitCode> Conclude(const Connection& connection, const v1::Study&
     return answer.status();
   }
   if (!answer.ok()) {
-    Report(absl::AbortedError("study " + NumberOf(study.name()) +
-                              " was cancelled before a trial had finished"));
+    PrintNothingTried(study, json);
     return CancelledCode();
   }
   RecommendationOutput recommendation = ToOutput(*answer);

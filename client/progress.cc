@@ -117,9 +117,14 @@ std::string ProgressView::Line(Clock::time_point now) const {
   double since = running ? SecondsSince(study_time_, now) : 0;
   double elapsed = progress.elapsed_seconds() + since;
   std::string line = Bar(DoneRatio(elapsed)) + Trials(progress);
-  line += progress.best_tokens_per_second() > 0
-              ? " · best " + FormatNumber(progress.best_tokens_per_second()) + " tok/s"
-              : std::string(HasEnded(study_) ? " · nothing fits" : " · nothing fits yet");
+  // Before a trial has ended nothing is known of what fits, unless the study says so by its end.
+  const bool known =
+      progress.finished_trials() > 0 || study_.state() == v1::STUDY_STATE_SUCCEEDED;
+  if (progress.best_tokens_per_second() > 0) {
+    line += " · best " + FormatNumber(progress.best_tokens_per_second()) + " tok/s";
+  } else if (known) {
+    line += HasEnded(study_) ? " · nothing fits" : " · nothing fits yet";
+  }
   bool limited = running && progress.remaining_seconds() > 0;
   line += " · " + (limited ? FormatDuration(std::max(0.0, progress.remaining_seconds() - since)) +
                                  " left"
@@ -128,7 +133,9 @@ std::string ProgressView::Line(Clock::time_point now) const {
   if (study_.state() == v1::STUDY_STATE_CANCELLED) return line + " · cancelled";
   if (study_.state() == v1::STUDY_STATE_FAILED) return line + " · failed";
   if (HasEnded(study_)) return line;
-  if (!running) return line + " · waiting: " + study_.message();
+  const std::string& message = study_.message();
+  if (!running) return line + " · waiting" + (message.empty() ? "" : ": " + message);
+  if (!message.empty()) return line + " · " + message;  // "waits: a job holds the device"
   if (!progress.trying().empty()) line += " · " + progress.trying();
   if (step_ >= 0) line += ", step " + std::to_string(step_ + 1);
   return line;

@@ -70,11 +70,34 @@ TEST_F(ProgressTest, AnEndedStudyIsFull) {
             " ▕████████████▏ 12/12 trials · best 1,234 tok/s · 3.1 s");
 }
 
+TEST_F(ProgressTest, BeforeATrialHasEndedNothingIsSaidOfWhatFits) {
+  study_.mutable_progress()->clear_finished_trials();
+  study_.mutable_progress()->clear_best_tokens_per_second();
+  view_.OnStudy(study_, start_);
+  EXPECT_EQ(view_.Line(start_).find("nothing fits"), std::string::npos);
+  study_.set_state(v1::STUDY_STATE_CANCELLED);
+  view_.OnStudy(study_, start_);
+  EXPECT_NE(view_.Line(start_).find("▏ 0/12 trials · 30 s · cancelled"), std::string::npos);
+  study_.set_state(v1::STUDY_STATE_SUCCEEDED);  // all was estimated, none was worth a probe
+  view_.OnStudy(study_, start_);
+  EXPECT_NE(view_.Line(start_).find("nothing fits"), std::string::npos);
+}
+
+TEST_F(ProgressTest, ARunningStudyThatWaitsForItsDeviceSaysWhy) {
+  study_.set_message("waits: job train holds host");
+  view_.OnStudy(study_, start_);
+  EXPECT_NE(view_.Line(start_).find("30 s left · waits: job train holds host"),
+            std::string::npos);
+}
+
 TEST_F(ProgressTest, AQueuedStudySaysWhatItWaitsFor) {
   study_.set_state(v1::STUDY_STATE_QUEUED);
   study_.set_message("study 6 runs on host");
   view_.OnStudy(study_, start_);
   EXPECT_NE(view_.Line(start_).find("waiting: study 6 runs on host"), std::string::npos);
+  study_.clear_message();
+  view_.OnStudy(study_, start_);
+  EXPECT_TRUE(view_.Line(start_).ends_with(" · waiting")) << view_.Line(start_);
 }
 
 TEST_F(ProgressTest, ATrialThatRanOutOfMemorySaysHow) {
