@@ -42,9 +42,9 @@ std::optional<StudyRecord> DeviceQueue::Running() const {
   return session->Snapshot();
 }
 
-int64_t DeviceQueue::waiting() const {
+DeviceQueue::Order DeviceQueue::order() const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int64_t>(waiting_.size());
+  return {running_id_, {waiting_.begin(), waiting_.end()}};
 }
 
 void DeviceQueue::InterruptTrial() {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "daemon/studies/runner.h"
 #include "daemon/studies/session.h"
@@ -40,7 +41,12 @@ class DeviceQueue {
   // The running one as it is now.
   std::optional<StudyRecord> Running() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<StudySession> RunningSession() const ABSL_LOCKS_EXCLUDED(mutex_);
-  int64_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Who is served, and in which order the others are.
+  struct Order {
+    int64_t running = 0;  // 0 for none
+    std::vector<int64_t> waiting;
+  };
+  Order order() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Stops the running trial, not its study.
   void InterruptTrial() ABSL_LOCKS_EXCLUDED(mutex_);
   // Stops the running study for a restart and starts no other. Does not wait.

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/errors.h"
@@ -29,6 +30,7 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
                               parts_.catalogue, *std::move(record));
   };
   callbacks.run = [this](StudySession& session, StopRequest& stop) {
+    TellQueued(session.plan().device.name);
     StudyRunner(session, stop,
                 {parts_.store, parts_.prober, parts_.arbiter, parts_.gpus, parts_.node,
                  parts_.clock, parts_.log, parts_.count_trial})
@@ -132,7 +134,37 @@ absl::StatusOr<StudyRecord> StudyManager::Get(int64_t study_id) {
   if (auto running = RunningRecord(study_id)) return *running;
   auto record = parts_.store.GetStudy(study_id);
   if (absl::IsNotFound(record.status())) return WithReason(record.status(), "UNKNOWN_STUDY");
+  if (record.ok() && record->state == StudyState::kQueued) record->message = WaitReason(*record);
   return record;
+}
+
+std::string StudyManager::WaitReason(const StudyRecord& record) const {
+  absl::MutexLock lock(&mutex_);
+  auto queue = queues_.find(record.spec.device);
+  if (queue == queues_.end()) return "";
+  const DeviceQueue::Order order = queue->second->order();
+  auto place = std::find(order.waiting.begin(), order.waiting.end(), record.id);
+  if (place == order.waiting.end() || order.running == 0) return "";
+  std::string reason = absl::StrCat("study ", order.running, " runs on ", record.spec.device);
+  // It may itself wait, for a job's lease or for the device's memory to come back.
+  auto running = queue->second->Running();
+  if (running && !running->message.empty()) absl::StrAppend(&reason, " (", running->message, ")");
+  const auto before = place - order.waiting.begin();
+  if (before > 0) absl::StrAppend(&reason, ", ", before, " more before this one");
+  return reason;
+}
+
+void StudyManager::TellQueued(const std::string& device) {
+  DeviceQueue::Order order;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto queue = queues_.find(device);
+    if (queue != queues_.end()) order = queue->second->order();
+  }
+  for (int64_t id : order.waiting) {
+    auto record = Get(id);
+    if (record.ok() && record->state == StudyState::kQueued) hub_.Publish(id, *record);
+  }
 }
 
 absl::StatusOr<std::vector<StudyRecord>> StudyManager::List(int64_t before, int64_t limit) {
@@ -140,7 +172,11 @@ absl::StatusOr<std::vector<StudyRecord>> StudyManager::List(int64_t before, int6
   if (!records.ok()) return records;
   for (StudyRecord& record : *records) {
     if (record.ended()) continue;
-    if (auto running = RunningRecord(record.id)) record = *std::move(running);
+    if (auto running = RunningRecord(record.id)) {
+      record = *std::move(running);
+    } else if (record.state == StudyState::kQueued) {
+      record.message = WaitReason(record);
+    }
   }
   return records;
 }
@@ -236,7 +272,7 @@ StudyManager::Load StudyManager::LoadOf(const std::string& device) const {
   auto queue = queues_.find(device);
   if (queue == queues_.end()) return {};
   auto running = queue->second->Running();
-  return {running ? running->id : 0, queue->second->waiting()};
+  return {running ? running->id : 0, static_cast<int64_t>(queue->second->order().waiting.size())};
 }
 
 int64_t StudyManager::running_studies() const {

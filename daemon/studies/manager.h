@@ -55,6 +55,7 @@ class StudyManager {
   absl::StatusOr<StudyRecord> Create(const StudySpec& spec, int64_t owner_uid,
                                      const std::string& client_request_id)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // As it is now; the message of one that is queued says what it waits for.
   absl::StatusOr<StudyRecord> Get(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<StudyRecord>> List(int64_t before, int64_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,6 +96,10 @@ class StudyManager {
   void FailStudy(int64_t study_id, const absl::Status& why);
   absl::StatusOr<StudyRecord> EndWaiting(StudyRecord record, const std::string& why);
   void TellWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a queued study waits for; "" if nothing keeps it from running.
+  std::string WaitReason(const StudyRecord& record) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those that wait for the device are told anew what they wait for.
+  void TellQueued(const std::string& device) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<StudyRecord> RunningRecord(int64_t study_id) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status CheckQuota(int64_t owner_uid) const;

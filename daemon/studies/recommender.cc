@@ -51,6 +51,13 @@ absl::StatusOr<Advice> Recommender::Work(const StudyRecord& study) {
                           StudyName(study.id), " has no finished trial that fits yet")),
                       "NO_TRIALS");
   }
+  // Cut short before anything was tried, it says nothing of what fits.
+  if (study.state != StudyState::kSucceeded && study.progress.finished_trials == 0) {
+    const char* how = study.state == StudyState::kFailed ? " failed" : " was cancelled";
+    return WithReason(absl::FailedPreconditionError(absl::StrCat(StudyName(study.id), how,
+                                                                 " before a trial ended")),
+                      "NO_TRIALS");
+  }
   auto shortfall = tuner::ExplainShortfall(
       plan->space, plan->facts(), [&](const Workload& workload, const TrainConfig& config) {
         return Predict(workload, config, plan->device.profile, plan->ceiling);

@@ -32,7 +32,8 @@ class Recommender {
   Recommender(StudyStore& store, const Catalogue& catalogue)
       : store_(store), catalogue_(catalogue) {}
 
-  // FAILED_PRECONDITION (NO_TRIALS) if no trial of it has fitted yet and it still runs.
+  // FAILED_PRECONDITION (NO_TRIALS) if no trial of it has fitted yet and it still runs, or
+  // if it was cancelled or failed before one ended.
   absl::StatusOr<std::shared_ptr<const Advice>> ForStudy(const StudyRecord& study)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // From the study of this workload on this device with the strongest evidence, the newest of

@@ -88,6 +88,13 @@ TEST_F(StudiesTest, CancelStopsTheProbeAndKeepsWhatIsFinished) {
   ASSERT_EQ(trials.size(), 1U);
   EXPECT_EQ(trials[0].state(), v1::TRIAL_STATE_ABANDONED);
   EXPECT_EQ(Cancel(name).state(), v1::STUDY_STATE_CANCELLED);  // again: as it is
+  grpc::ClientContext context;
+  v1::RecommendRequest recommend;
+  recommend.set_study(name);
+  v1::Recommendation answer;
+  grpc::Status status = tuning_->Recommend(&context, recommend, &answer);
+  EXPECT_EQ(status.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "studies/1 was cancelled before a trial ended");
 }
 
 TEST_F(StudiesTest, OneStudyADeviceRunsAndTheOthersWait) {
@@ -98,6 +105,10 @@ TEST_F(StudiesTest, OneStudyADeviceRunsAndTheOthersWait) {
   while (JournalLines("started").empty()) absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(Get(first).state(), v1::STUDY_STATE_RUNNING);
   EXPECT_EQ(Get(second).state(), v1::STUDY_STATE_QUEUED);
+  EXPECT_EQ(Get(second).message(), "study 1 runs on host");
+  const std::string third = MustCreate(HostRequest("slow"));
+  EXPECT_EQ(Get(third).message(), "study 1 runs on host, 1 more before this one");
+  EXPECT_EQ(Cancel(third).state(), v1::STUDY_STATE_CANCELLED);
   grpc::ClientContext context;
   v1::GetDeviceRequest request;
   request.set_name("host");
