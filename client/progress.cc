@@ -126,9 +126,12 @@ std::string ProgressView::Line(Clock::time_point now) const {
     line += HasEnded(study_) ? " · nothing fits" : " · nothing fits yet";
   }
   bool limited = running && progress.remaining_seconds() > 0;
-  line += " · " + (limited ? FormatDuration(std::max(0.0, progress.remaining_seconds() - since)) +
-                                 " left"
-                           : FormatDuration(elapsed));
+  const bool began = running || elapsed > 0 || HasEnded(study_);
+  if (limited) {
+    line += " · " + FormatDuration(std::max(0.0, progress.remaining_seconds() - since)) + " left";
+  } else if (began) {
+    line += " · " + FormatDuration(elapsed);
+  }
   if (!notice_.empty()) return line + " · " + notice_;
   if (study_.state() == v1::STUDY_STATE_CANCELLED) return line + " · cancelled";
   if (study_.state() == v1::STUDY_STATE_FAILED) return line + " · failed";

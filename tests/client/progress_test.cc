@@ -96,8 +96,9 @@ TEST_F(ProgressTest, AQueuedStudySaysWhatItWaitsFor) {
   view_.OnStudy(study_, start_);
   EXPECT_NE(view_.Line(start_).find("waiting: study 6 runs on host"), std::string::npos);
   study_.clear_message();
+  study_.mutable_progress()->Clear();
   view_.OnStudy(study_, start_);
-  EXPECT_TRUE(view_.Line(start_).ends_with(" · waiting")) << view_.Line(start_);
+  EXPECT_TRUE(view_.Line(start_).ends_with(" 0 trials · waiting")) << view_.Line(start_);
 }
 
 TEST_F(ProgressTest, ATrialThatRanOutOfMemorySaysHow) {
