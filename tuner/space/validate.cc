@@ -25,6 +25,10 @@ absl::Status CheckSequences(const Workload& w) {
     return Illegal("sequences.mean_ratio ", w.sequences.mean_ratio,
                    " must be over 0 and at most 1");
   }
+  if (w.sequences.layout != SequenceLayout::kFixed && w.framework != Framework::kFused) {
+    return Illegal("sequences.layout ", Name(w.sequences.layout), " is not modelled for ",
+                   Name(w.framework), ": fixed is, and framework fused models it");
+  }
   if (w.sequences.pad_multiple < 1) {
     return Illegal("sequences.pad_multiple ", w.sequences.pad_multiple,
                    " must be at least 1 token");

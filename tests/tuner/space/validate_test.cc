@@ -139,6 +139,15 @@ TEST(ValidateWorkload, NamesWhatIsWrong) {
               HasSubstr("lora.targets 'mlp'"));
   EXPECT_THAT(error([](Workload& w) { w.model.kv_heads = 3; }), HasSubstr("do not divide"));
   EXPECT_THAT(error([](Workload& w) { w.sequences.mean_ratio = 0; }), HasSubstr("mean_ratio 0"));
+  auto layout = [&](SequenceLayout layout, Framework framework) {
+    return error([=](Workload& w) { w.sequences.layout = layout, w.framework = framework; });
+  };
+  EXPECT_THAT(layout(SequenceLayout::kPadded, Framework::kHfSdpa),
+              HasSubstr("sequences.layout padded is not modelled for hf-sdpa: fixed is, and "
+                        "framework fused models it"));
+  EXPECT_THAT(layout(SequenceLayout::kPacked, Framework::kHfEagerDeepspeed),
+              HasSubstr("sequences.layout packed is not modelled for hf-eager+deepspeed"));
+  EXPECT_EQ(layout(SequenceLayout::kPacked, Framework::kFused), "");
   EXPECT_THAT(error([](Workload& w) { w.grad_clip = -1; }), HasSubstr("grad_clip -1"));
 }
 
