@@ -55,6 +55,12 @@ class BadInput(support.Case):
         self.assert_names(self.tune(model=self.model(hidden_size="wide")), "hidden_size")
         self.assert_names(self.tune(model=self.model(num_hidden_layers=0)), "num_hidden_layers")
 
+    def test_a_layout_of_sequences_that_the_framework_has_no_model_of(self):
+        words = ("--framework", "hf-sdpa", "--sequences.layout", "padded")
+        self.assertEqual(self.tune(*words), "sequences.layout padded is not modelled for hf-sdpa: "
+                                            "fixed is, and framework fused models it")
+        self.assert_names(self.tune("--sequences.order", "drawn"), "--sequences.layout padded")
+
     def test_unknown_preset_suggests_the_nearest(self):
         self.assert_names(self.tune(model="llama2-13"), "llama2-13", "did you mean llama2-13b?")
 

@@ -55,6 +55,32 @@ class Cancel(support.Case):
         finally:
             self.daemon.send_signal(signal.SIGCONT)
 
+    def test_two_ctrl_c_at_once_cancel_although_somebody_else_keeps_the_daemon(self):
+        client = self.start_tune()
+        watching = self.spawn_client("watch", 1)
+        client.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        client.send_signal(signal.SIGINT)
+        self.assertEqual(client.wait(timeout=10), INTERRUPTED)
+        watching.communicate(timeout=30)
+        self.assertEqual(self.study()["state"], "cancelled")
+
+    def test_before_a_trial_has_ended_nothing_is_said_of_what_fits(self):
+        first = self.start_tune()
+        client = self.spawn_client(*self.host_study("--output", "json"))
+        support.wait_until(lambda: self.study()["study"] == "studies/2", 60, "it is queued")
+        self.assertEqual(self.study()["message"], "study 1 runs on host")
+        client.send_signal(signal.SIGINT)
+        out, err = client.communicate(timeout=30)
+        self.assertEqual(client.returncode, INTERRUPTED)
+        self.assertIn("study 2 was cancelled before a trial ended", err)
+        answer = json.loads(out)
+        self.assertEqual(answer["state"], "cancelled")
+        self.assertNotIn("shortfall", answer)
+        self.assertNotIn("recommendation", self.client_json("show", 2))
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=30)
+
     def test_cancel_ends_a_study_that_somebody_else_follows(self):
         client = self.start_tune()
         self.assertIn("study 1: cancelled", self.client("cancel", 1).stdout)
