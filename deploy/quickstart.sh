@@ -65,4 +65,6 @@ EOF
 if [[ $keep == yes ]]; then
   echo "The daemon goes on (process $daemon): export HBMTUNE_SOCKET=$PWD/$socket"
   disown "$daemon"
+else
+  echo "What the studies print after \"next:\" asks this run's daemon: --keep leaves it running."
 fi
