@@ -19,7 +19,9 @@ struct Migration {
 std::span<const Migration> EmbeddedMigrations();
 
 // Brings the schema from PRAGMA user_version to the newest of `migrations`, one transaction each.
-// FAILED_PRECONDITION if the file was written by a newer hbmtuned.
+// FAILED_PRECONDITION if the file was written by a newer hbmtuned, or its tables, columns and
+// indexes are not those that the migrations up to its version make: a build between two releases
+// wrote it.
 absl::Status Migrate(Database& database, std::span<const Migration> migrations);
 
 }  // namespace hbmtune::daemon

@@ -29,8 +29,13 @@ absl::StatusOr<std::unique_ptr<Database>> OpenAt(const std::string& path) {
   if (!database.ok()) return database;
   absl::Status status = CheckIntegrity(**database, path);
   if (status.ok()) status = Migrate(**database, EmbeddedMigrations());
-  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-  return database;
+  if (status.ok()) return database;
+  std::string sentence = absl::StrCat(path, ": ", status.message());
+  if (absl::IsFailedPrecondition(status)) {
+    absl::StrAppend(&sentence, "; to begin anew, move it (and its -wal and -shm, if any) out of "
+                               "the directory, with the studies that it holds");
+  }
+  return absl::Status(status.code(), sentence);
 }
 
 absl::Status MoveAside(const std::string& path, const std::string& aside) {

@@ -18,6 +18,7 @@ namespace hbmtune::daemon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class StoreTest : public ::testing::Test {
  protected:
@@ -193,6 +194,42 @@ TEST_F(StoreTest, RefusesASchemaOfTheFuture) {
   ASSERT_TRUE(absl::IsFailedPrecondition(again.status())) << again.status();
   EXPECT_THAT(std::string(again.status().message()), HasSubstr("schema version 999"));
   EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/hbmtune.db"));
+}
+
+struct Edit {
+  const char* sql;
+  const char* told;
+};
+
+class EditedSchema : public StoreTest, public ::testing::WithParamInterface<Edit> {};
+
+TEST_P(EditedSchema, IsToldBeforeAStatementFails) {
+  const std::string path = dir_.path() + "/hbmtune.db";
+  {
+    auto database = OpenIn(dir_.path());
+    ASSERT_TRUE(database->ExecuteScript(GetParam().sql).ok());
+  }
+  absl::Status again = OpenStore(dir_.path(), clock_, log_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(again)) << again;
+  EXPECT_THAT(std::string(again.message()), StartsWith(path + ": it says schema version "));
+  EXPECT_THAT(std::string(again.message()), HasSubstr(GetParam().told));
+  EXPECT_THAT(std::string(again.message()), HasSubstr("to begin anew, move it"));
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schemas, EditedSchema,
+    ::testing::Values(
+        Edit{"DROP TABLE gpu_baselines", "lacks table gpu_baselines: a build between"},
+        Edit{"ALTER TABLE studies DROP COLUMN job_id",
+             "lacks column studies.job_id TEXT NOT NULL"},
+        Edit{"ALTER TABLE leases ADD COLUMN colour TEXT", "has column leases.colour TEXT, which"},
+        Edit{"DROP INDEX studies_by_state", "lacks index studies_by_state"},
+        Edit{"PRAGMA user_version=1", "version 1 but has table "}));
+
+TEST_F(StoreTest, WhatSqliteKeepsForItselfIsNoOtherSchema) {
+  ASSERT_TRUE(OpenIn(dir_.path())->ExecuteScript("ANALYZE; VACUUM").ok());
+  EXPECT_NE(OpenIn(dir_.path()), nullptr);
 }
 
 TEST_F(StoreTest, AMigrationThatFailsLeavesNothingBehind) {
