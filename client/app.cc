@@ -2,6 +2,7 @@
 
 #include <CLI/Config.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,7 @@ int ParseAndRun(int argc, char** argv) {
 
 int ClientMain(int argc, char** argv) {
   OpenStandardFiles();
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // its lines would stand beside our one sentence
   LeaveOnInterrupt();
   int code = ParseAndRun(argc, argv);
   absl::Status output = OutputStatus();

@@ -12,7 +12,8 @@
 namespace hbmtune::client {
 namespace {
 
-// Whether the daemon answers: a private one may be leaving while we join it.
+// Whether the daemon answers: a private one may be leaving while we join it, and a remote one may
+// want other certificates.
 absl::Status Greet(const Connection& connection) {
   v1::GetDeviceRequest request;
   request.set_name("host");
@@ -39,6 +40,39 @@ absl::StatusOr<std::unique_ptr<Connection>> ConnectTo(const std::string& socket)
   return std::make_unique<Connection>(socket);
 }
 
+absl::StatusOr<std::unique_ptr<Connection>> ConnectRemote(const std::string& address,
+                                                          const TlsPaths& tls) {
+  auto remote = OpenRemote(address, tls);
+  if (!remote.ok()) return remote.status();
+  auto connection = std::make_unique<Connection>(*remote);
+  absl::Status status = Greet(*connection);
+  const bool answers = !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status);
+  if (!answers) return ExplainRemote(address, tls, status);
+  return connection;
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// One of the three says which daemon.
+absl::Status CheckTogether(const ConnectionFlags& flags) {
+  const RemoteFlags& remote = flags.remote;
+  if (!remote.address.empty() && (flags.local || !flags.socket.empty())) {
+    return absl::InvalidArgumentError(std::string("--address and ") +
+                                      (flags.local ? "--local" : "--socket") +
+                                      " name two daemons: give one of them");
+  }
+  const TlsPaths& tls = remote.tls;
+  const bool files = !tls.roots.empty() || !tls.certificate.empty() || !tls.key.empty();
+  const bool tcp = !remote.address.empty() || !Variable("HBMTUNE_ADDRESS").empty();
+  if (files && (!tcp || flags.local || !flags.socket.empty())) {
+    return absl::InvalidArgumentError("--tls-… is for --address: a socket needs no certificate");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void ConnectionFlags::AddTo(CLI::App& app) {
@@ -51,24 +85,35 @@ void ConnectionFlags::AddTo(CLI::App& app) {
                  "the daemon's socket [$HBMTUNE_SOCKET, the system's daemon, or the private one]")
       ->type_name("PATH")
       ->group(group);
+  remote.AddTo(app);
 }
 
-Connection::Connection(std::string socket) : socket_(std::move(socket)) {
+Connection::Connection(const std::string& socket) {
+  Open("unix:" + ShortSocketPath(socket, folder_), grpc::InsecureChannelCredentials());
+}
+
+Connection::Connection(const Remote& remote) { Open(remote.target, remote.credentials); }
+
+void Connection::Open(const std::string& target,
+                      const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   // A daemon that restarts is back in well under a second; gRPC would wait for one or more.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  channel_ = grpc::CreateCustomChannel("unix:" + ShortSocketPath(socket_, folder_),
-                                       grpc::InsecureChannelCredentials(), arguments);
-  tuning_ = v1::Tuning::NewStub(channel_);
-  devices_ = v1::Devices::NewStub(channel_);
+  auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
+  tuning_ = v1::Tuning::NewStub(channel);
+  devices_ = v1::Devices::NewStub(channel);
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const ConnectionFlags& flags) {
+  if (absl::Status status = CheckTogether(flags); !status.ok()) return status;
   if (flags.local) return ConnectLocal(LocalDaemon(flags.socket));
   if (!flags.socket.empty()) return ConnectTo(flags.socket);
-  if (const char* socket = std::getenv("HBMTUNE_SOCKET"); socket && *socket) {
-    return ConnectTo(socket);
+  const TlsPaths tls = flags.remote.TlsOrEnvironment();
+  if (!flags.remote.address.empty()) return ConnectRemote(flags.remote.address, tls);
+  if (std::string socket = Variable("HBMTUNE_SOCKET"); !socket.empty()) return ConnectTo(socket);
+  if (std::string address = Variable("HBMTUNE_ADDRESS"); !address.empty()) {
+    return ConnectRemote(address, tls);
   }
   absl::Status status = Probe(kSystemSocket);
   if (status.ok()) return std::make_unique<Connection>(kSystemSocket);

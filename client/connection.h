@@ -2,7 +2,6 @@
 
 #include <CLI/App.hpp>
 #include <absl/status/statusor.h>
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
 #include <chrono>
@@ -11,6 +10,7 @@
 
 #include "client/errors.h"
 #include "client/file_descriptor.h"
+#include "client/remote.h"
 #include "hbmtune/v1/devices.grpc.pb.h"
 #include "hbmtune/v1/tuning.grpc.pb.h"
 
@@ -20,31 +20,33 @@ namespace hbmtune::client {
 struct ConnectionFlags {
   std::string socket;
   bool local = false;
+  RemoteFlags remote = {};
 
   void AddTo(CLI::App& app);
 };
 
-// A channel to a daemon's socket. Calls may come from several threads.
+// A channel to a daemon. Calls may come from several threads.
 class Connection {
  public:
   // Takes the path as it is; nothing is opened yet but the folder of a path that is too long for
   // a socket address (over 107 bytes).
-  explicit Connection(std::string socket);
+  explicit Connection(const std::string& socket);
+  explicit Connection(const Remote& remote);
 
   v1::Tuning::StubInterface& tuning() const { return *tuning_; }
   v1::Devices::StubInterface& devices() const { return *devices_; }
-  const std::string& socket() const { return socket_; }
-
  private:
-  std::string socket_;
+  void Open(const std::string& target,
+            const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
   FileDescriptor folder_;  // a long path is reached through /proc/self/fd: keep it open
-  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Tuning::StubInterface> tuning_;
   std::unique_ptr<v1::Devices::StubInterface> devices_;
 };
 
-// The daemon that the flags name: --socket, $HBMTUNE_SOCKET, the system's, or the private one of
-// this user, which --local starts unless it runs. UNAVAILABLE says where nobody answered and why.
+// The daemon that the flags name: --socket or --address, $HBMTUNE_SOCKET, $HBMTUNE_ADDRESS, the
+// system's, or the private one of this user, which --local starts unless it runs. UNAVAILABLE says
+// where nobody answered and why; INVALID_ARGUMENT what is wrong with a flag.
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const ConnectionFlags& flags);
 
 inline constexpr std::chrono::seconds kCallTime{60};

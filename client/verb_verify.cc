@@ -101,7 +101,10 @@ absl::StatusOr<RunVerificationOutput> VerifyRun(const Connection& connection, co
 // A private daemon does: nothing is asked that a node knows.
 absl::StatusOr<std::unique_ptr<Connection>> ConnectAnyhow(ConnectionFlags flags) {
   auto connection = Connect(flags);
-  if (!absl::IsUnavailable(connection.status()) || !flags.socket.empty()) return connection;
+  if (!absl::IsUnavailable(connection.status()) || !flags.socket.empty() ||
+      !flags.remote.address.empty()) {
+    return connection;
+  }
   flags.local = true;
   return Connect(flags);
 }

@@ -56,7 +56,9 @@ class Authority:
         (crl_folder / f"{name.strip()}.r0").write_bytes((self.folder / "crl.pem").read_bytes())
 
 
-class Tls(support.Case):
+class Served(support.Case):
+    """A daemon with certificates, and alice, who is root there."""
+
     def setUp(self):
         super().setUp()
         self.authority = Authority(self.folder / "authority")
@@ -80,6 +82,8 @@ class Tls(support.Case):
         line = next(line for line in self.log.read_text().splitlines() if "serves TCP" in line)
         self.port = int(line.split("port=")[1].split()[0])
 
+
+class Tls(Served):
     def code(self, identity, method="ListDevices", request=None, roots=None):
         """The status code of a call with that (certificate, key), or with none."""
         certificate, key = (file.read_bytes() for file in identity) if identity else (None, None)
@@ -211,6 +215,79 @@ class Tls(support.Case):
                                   env=self.environment())
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
+
+
+class CommandLine(Served):
+    """hbmtune itself over TCP."""
+
+    def remote(self, identity=None, roots=None, host="localhost", port=None):
+        certificate, key = identity or self.alice
+        return ("--address", f"{host}:{port or self.port}", "--tls-ca",
+                roots or self.authority.root, "--tls-cert", certificate, "--tls-key", key)
+
+    def test_a_study_from_another_machine(self):
+        self.start()
+        words = ("--model", "gpt2", "--seq-len", 256, "--device", "model:mi210")
+        study = self.client_json("tune", *words, "--max-trials", 2, *self.remote())
+        self.assertEqual(study["device"], "model:mi210")
+        self.assertIn("train_config", study)
+        variables = {"HBMTUNE_SOCKET": "", "HBMTUNE_ADDRESS": f"localhost:{self.port}",
+                     "HBMTUNE_TLS_CA": str(self.authority.root),
+                     "HBMTUNE_TLS_CERT": str(self.alice[0]), "HBMTUNE_TLS_KEY": str(self.alice[1])}
+        self.assertEqual(len(self.client_json("studies", **variables)), 1)
+        # The socket is named first: whoever has both is on the node.
+        variables["HBMTUNE_SOCKET"] = str(self.folder / "nobody.sock")
+        self.assertIn("nobody.sock", self.sentence("studies", code=support.UNREACHABLE,
+                                                   **variables))
+
+    def test_a_connection_that_fails_names_the_file_to_look_at(self):
+        self.start()
+        other = Authority(self.folder / "other")
+        forged = other.issue("forged", "URI:spiffe://site/alice")
+        stranger = self.authority.issue("stranger", "URI:spiffe://site/mallory")
+        http = self.http.rpartition(":")[2]
+        for words, code, said in (
+                (self.remote(roots=other.root), support.UNREACHABLE,
+                 f"does not lead to {other.root}"),
+                (self.remote(forged), support.UNREACHABLE, f"does not trust: {forged[0]}"),
+                (self.remote(host="127.0.0.1"), support.UNREACHABLE, "of another name"),
+                (self.remote(port=http), support.UNREACHABLE, "speaks no TLS"),
+                (self.remote(port=1), support.UNREACHABLE, "nobody listens"),
+                (self.remote(stranger), support.FAILED, "spiffe://site/mallory"),
+                (("--address", f"127.0.0.1:{self.port}"), support.UNREACHABLE, "give --tls-ca")):
+            with self.subTest(said=said):
+                self.assertIn(said, self.sentence("devices", *words, code=code))
+
+    def test_what_is_wrong_with_the_flags_is_said_before_a_connection(self):
+        self.port = 1
+        certificate, key = self.alice
+        expired = self.authority.issue("old", "URI:spiffe://site/alice", days="-1")
+        half = self.folder / "half.pem"
+        half.write_bytes(certificate.read_bytes()[:200])
+        other_key = self.authority.issue("bob", "DNS:bob.example")[1]
+        gone = self.folder / "gone.pem"
+        address = ("--address", "gpu7.example:9465")
+        for words, said in (
+                (address, "nothing goes there in the clear"),
+                ((*address, "--tls-ca", self.authority.root), "--tls-cert is missing"),
+                (self.remote(roots=gone), f"--tls-ca: cannot read {gone}"),
+                (self.remote((half, key)), f"--tls-cert {half}: there is no whole PEM"),
+                (self.remote((certificate, half)), f"--tls-key {half}: there is no whole PEM"),
+                (self.remote((certificate, other_key)), f"{other_key}: it is not the key of"),
+                (self.remote(expired), f"{expired[0]}: the certificate has expired"),
+                (("--address", "gpu7"), "'gpu7' is not HOST:PORT"),
+                ((*address, "--local"), "--address and --local name two daemons"),
+                ((*address, "--socket", self.socket), "--address and --socket name two"),
+                (("--tls-ca", self.authority.root), "is for --address")):
+            with self.subTest(said=said):
+                self.assertIn(said, self.sentence("devices", *words))
+
+    def test_plaintext_stays_on_this_machine(self):
+        for host in ("10.0.0.7", "gpu7", "127.0.0.1.example.com", "[2001:db8::1]", "0.0.0.0",
+                     "127.1"):
+            self.assertIn("in the clear", self.sentence("devices", "--address", f"{host}:9465"))
+        for host in ("127.0.0.1", "localhost", "[::1]", "127.8.9.1"):
+            self.sentence("devices", "--address", f"{host}:1", code=support.UNREACHABLE)
 
 
 if __name__ == "__main__":
