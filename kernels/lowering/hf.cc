@@ -55,6 +55,10 @@ class HfTrainer {
     tape_->BeginSteadyStep();
     Step();
     if (options_.evaluate) Evaluate();
+    if (options_.save && zero_ && config_.zero.stage == 3) {
+      tape_->Phase(PhaseKind::kSave);
+      zero_->Save();
+    }
     tape_.reset();  // what is alive now stays alive: no free is written for it
   }
 

@@ -41,6 +41,9 @@ struct HfOptions {
   bool settle_buckets = true;
   // The steady step ends with an evaluation of one micro-batch.
   bool evaluate = false;
+  // Then stage 3 gathers its weights to save them (stage3_gather_16bit_weights_on_model_save); of
+  // stage 3 an evaluation wants it, for it leaves weights whole.
+  bool save = false;
 };
 
 // Transformers 5.24 on PyTorch 2.15, as a Program: the step of a Trainer-like loop with every

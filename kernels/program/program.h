@@ -50,12 +50,13 @@ enum class PhaseKind : uint8_t {
   kOptimizer,
   kZeroGrad,
   kEvaluate,
+  kSave,       // weights that are partitioned are gathered to be written
 };
 template <>
 struct EnumNames<PhaseKind> {
-  static constexpr std::array<std::string_view, 9> kNames = {
+  static constexpr std::array<std::string_view, 10> kNames = {
       "setup", "forward", "loss", "backward", "reduce", "clip", "optimizer", "zero-grad",
-      "evaluate"};
+      "evaluate", "save"};
 };
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };

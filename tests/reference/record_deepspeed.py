@@ -24,13 +24,14 @@ os.environ.update(DS_ACCELERATOR="cuda", MASTER_ADDR="127.0.0.1", MASTER_PORT="2
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
-from deepspeed.runtime.zero import utils  # noqa: E402
+from deepspeed.runtime.zero import stage3, stage_1_and_2, utils  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 import hf_spec  # noqa: E402
 import record_hf  # noqa: E402
 from recording import Recording, Unobserved, device_flag, named_cache_clear  # noqa: E402
 
+LLAMAS = ("llama", "mistral", "qwen2")
 STEPS = 3  # stage 3 learns the order of parameters in step 1 and prefetches by it from step 2
 
 
@@ -180,7 +181,20 @@ def agree_with_rank0():
     utils.get_lst_from_rank0 = same_values
 
 
+def never_overflows():
+    """What fp16's checks find in memory is whatever was there before: they run, and find nothing."""
+    for optimizer in (stage3.DeepSpeedZeroOptimizer_Stage3, stage_1_and_2.DeepSpeedZeroOptimizer):
+        found = optimizer.has_overflow
+
+        def finite(self, *args, found=found, **kwargs):
+            found(self, *args, **kwargs)
+            return False
+
+        optimizer.has_overflow = finite
+
+
 def train(spec, recording):
+    never_overflows()
     if spec.rank:
         agree_with_rank0()
     os.environ["RANK"] = str(spec.rank)
@@ -254,17 +268,18 @@ def runs():
     return [vary(s, rank=rank) for s in specs + three for rank in (0, 1)]
 
 
-def draw(seed):
-    """A random run; the same seed gives the same."""
+def draw(seed, everywhere=True):
+    """A random run; the same seed gives the same. Not `everywhere`: stage 3 of Llama's kin only,
+    with a head of its own."""
     random_ = random.Random(seed)
     pick = random_.choice
     stage = pick((1, 2, 3, 3))
     model = hf_spec.draw(seed)
-    arch = model.arch
-    if stage == 3 and arch not in ("llama", "mistral", "qwen2"):
-        arch = pick(("llama", "mistral", "qwen2"))
+    arch, tied = model.arch, model.tied
+    if stage == 3 and not everywhere:
+        arch, tied = arch if arch in LLAMAS else pick(LLAMAS), False
     optimizer = "adamw_foreach" if model.optimizer == "adamw_loop" else model.optimizer
-    model = dataclasses.replace(model, arch=arch, tied=model.tied and stage < 3, precision="bf16",
+    model = dataclasses.replace(model, arch=arch, tied=tied, precision="bf16",
                                 outputs_fp32=False, optimizer=optimizer)
     return ZeroSpec(model, stage=stage, rank=pick((0, 1)), dtype=pick(("bf16", "fp16")),
                     zero_init=stage == 3 and pick((False, True)),
@@ -295,7 +310,8 @@ def main():
         record_hf.write(arguments.out, recorded, {"deepspeed": deepspeed.__version__})
         return
     files = {f"zero{stage}.json": [s for s in runs() if s.stage == stage] for stage in (1, 2, 3)}
-    files.update({f"fresh_{seed}.json": [draw(s) for s in range(seed, seed + count)]
+    files.update({f"fresh_{seed}.json": [draw(s, everywhere=seed > 9300)
+                                         for s in range(seed, seed + count)]
                   for seed, count in ((9100, 14), (9200, 16), (9300, 14))})
     for name, specs in files.items():
         specs = [s for s in specs if arguments.only in s.name]

@@ -44,11 +44,7 @@ absl::Status Check(const Workload& workload, const TrainConfig& config) {
 bool HasLowering(const Workload& workload, const TrainConfig& config) {
   if (workload.framework == Framework::kFused) return workload.world_size == 1;
   if (!UsesDeepspeed(workload.framework)) return true;
-  const int64_t stage = config.zero.stage;
-  const Architecture architecture = workload.model.architecture;
-  const bool gathers = architecture != Architecture::kFalcon &&
-                       architecture != Architecture::kGpt2 && !workload.model.tied_embeddings;
-  return stage >= 1 && stage <= (gathers ? 3 : 2) && IsHalf(config.compute_dtype) &&
+  return config.zero.stage >= 1 && IsHalf(config.compute_dtype) &&
          config.param_dtype == config.compute_dtype &&
          config.offload.activations == ActivationOffload::kNone;
 }

@@ -85,7 +85,7 @@ void ReadZero(const Json& spec, Recording& run) {
   run.workload.world_size = Get<int64_t>(spec, "world");
   run.options.rank = Get<int64_t>(spec, "rank");
   run.options.outputs_fp32 = false;
-  run.options.evaluate = false;
+  run.options.save = true;
   run.options.zero_init = Get<bool>(spec, "zero_init");
   TrainConfig& c = run.config;
   const bool half = Get<std::string>(spec, "dtype") == "fp16";
@@ -112,9 +112,9 @@ void ReadZero(const Json& spec, Recording& run) {
   if (offload == "optimizer") c.offload.optimizer = OptimizerOffload::kCpuAdam;
 }
 
-// What a Program does not repeat: pauses between micro-steps, evaluation, saving, a third step.
+// What a Program does not repeat: pauses between micro-steps, a third step.
 bool IsLeftOut(const std::string& name, int64_t step, bool zero) {
-  return name == "micro_step" || (zero && (step > 2 || name == "eval" || name == "save"));
+  return name == "micro_step" || (zero && step > 2 && name != "eval" && name != "save");
 }
 
 MemoryEvent ReadEvent(const Json& event, const std::vector<std::string>& ops) {

@@ -11,6 +11,7 @@ namespace {
 struct FalconLayer {
   NormModule norm, mlp_norm;  // mlp_norm of the new decoder with two norms
   LinearModule qkv, dense, up, down;
+  ModuleTag self, attention, mlp, activation;
 };
 
 class Falcon final : public HfModel {
@@ -46,6 +47,7 @@ class Falcon final : public HfModel {
  protected:
   Tensor Hidden(const Tensor& ids) override {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
+    Enter(model_tag_, {});
     Tensor embeddings = Embed(ids, embedding_);
     auto inputs = std::make_shared<LayerInputs>();
     inputs->positions_first = true;
@@ -54,12 +56,17 @@ class Falcon final : public HfModel {
     inputs->mask = eager() ? MakeEagerMask(aten_, embeddings.dtype(), batch, seq_len)
                            : MakeCausalFlags(aten_, batch, seq_len);
     Tensor hidden = embeddings;
+    Enter(rotary_tag_, hidden);
     std::tie(inputs->cos, inputs->sin) =
         MakeRotary(aten_, inverse_frequencies_[0], seq_len, hidden.dtype());
     for (const FalconLayer& layer : layers_) {
-      hidden = RunLayer(inputs, hidden, [this, &layer](const LayerInputs& in, const Tensor& x) {
+      Tensor entered = Enter(layer.self, hidden);
+      Tensor out = RunLayer(inputs, entered, [this, &layer](const LayerInputs& in,
+                                                            const Tensor& x) {
         return Layer(layer, in, x);
       });
+      entered = {};
+      hidden = Leave(layer.self, std::move(out));
     }
     Tensor outputs = hidden;  // the last block's tuple
     Tensor normed = ApplyNorm(norm_, hidden);
@@ -74,7 +81,7 @@ class Falcon final : public HfModel {
     cos = {};
     last_scores_ = {};
     outputs = {};
-    return hidden;
+    return Leave(model_tag_, std::move(hidden));
   }
 
   Tensor* SecondOutput() override { return eager() ? &last_scores_ : nullptr; }
@@ -88,7 +95,7 @@ class Falcon final : public HfModel {
   }
 
   Tensor ApplyNorm(const NormModule& norm, const Tensor& x) {
-    return aten_.LayerNorm(x, norm.weight, norm.bias, model_.norm_eps);
+    return ApplyLayerNorm(aten_, norm, model_.norm_eps, x);
   }
 
   struct Heads {
@@ -129,7 +136,8 @@ class Falcon final : public HfModel {
   }
 
   std::pair<Tensor, Tensor> SelfAttention(const FalconLayer& layer, const LayerInputs& in,
-                                          const Tensor& x) {
+                                          const Tensor& input) {
+    Tensor x = Enter(layer.attention, input);
     Tensor fused = ApplyLinear(aten_, layer.qkv, x);
     Heads heads = Split(fused);
     heads.q = HeadsFirst(std::move(heads.q));
@@ -156,6 +164,8 @@ class Falcon final : public HfModel {
     heads.q = {};
     heads.k = {};
     heads.v = {};
+    out = Leave(layer.attention, std::move(out));
+    if (scores) scores = Leave(layer.attention, std::move(scores));  // an output like the other
     return {std::move(out), std::move(scores)};
   }
 
@@ -168,11 +178,13 @@ class Falcon final : public HfModel {
     return aten_.Matmul(scores, v);
   }
 
-  Tensor Mlp(const FalconLayer& layer, const Tensor& x) {
-    Tensor hidden = aten_.Gelu(ApplyLinear(aten_, layer.up, x));
+  Tensor Mlp(const FalconLayer& layer, const Tensor& input) {
+    Tensor x = Enter(layer.mlp, input);
+    Tensor up = Enter(layer.activation, ApplyLinear(aten_, layer.up, x));
+    Tensor hidden = Leave(layer.activation, aten_.Gelu(std::move(up)));
     Tensor down = ApplyLinear(aten_, layer.down, hidden);
     hidden = std::move(down);
-    return hidden;
+    return Leave(layer.mlp, std::move(hidden));
   }
 
   Tensor Layer(const FalconLayer& layer, const LayerInputs& in, const Tensor& x) {
@@ -200,6 +212,7 @@ class Falcon final : public HfModel {
   NormModule norm_;
   std::array<Tensor, 2> inverse_frequencies_;
   Tensor last_scores_;
+  ModuleTag model_tag_, rotary_tag_;
 };
 
 }  // namespace

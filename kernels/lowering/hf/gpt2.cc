@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/lowering/hf/model.h"
+#include "kernels/lowering/hf/weight_gatherer.h"
 
 // models/gpt2/modeling_gpt2.py
 namespace hbmtune::lowering {
@@ -10,6 +11,7 @@ namespace {
 struct Gpt2Layer {
   NormModule norm_1, norm_2;
   LinearModule attention, attention_out, up, down;
+  ModuleTag self, attention_tag, attention_dropout, mlp, activation, mlp_dropout;
 };
 
 class Gpt2 final : public HfModel {
@@ -39,22 +41,24 @@ class Gpt2 final : public HfModel {
  protected:
   Tensor Hidden(const Tensor& ids) override {
     const int64_t batch = ids.shape()[0], seq_len = ids.shape()[1];
+    Enter(model_tag_, {});
     Tensor embeddings = Embed(ids, tokens_);
     auto inputs = std::make_shared<LayerInputs>();
     inputs->mask_by_position = true;
     inputs->position_ids = MakePositionIds(aten_, seq_len);
-    Tensor position_embeddings = aten_.Embedding(inputs->position_ids, positions_);
+    Tensor position_embeddings = EmbedPositions(inputs->position_ids);
     Tensor hidden = aten_.Add(embeddings, position_embeddings);
     FindPackedSequences(aten_, batch, seq_len);
     if (eager()) inputs->mask = MakeEagerMask(aten_, embeddings.dtype(), batch, seq_len);
-    if (dropout() > 0) {
-      Tensor dropped = aten_.Dropout(hidden, dropout());
-      hidden = std::move(dropped);
-    }
+    hidden = Drop(embedding_dropout_, std::move(hidden));
     for (const Gpt2Layer& layer : layers_) {
-      hidden = RunLayer(inputs, hidden, [this, &layer](const LayerInputs& in, const Tensor& x) {
+      Tensor entered = Enter(layer.self, hidden);
+      Tensor out = RunLayer(inputs, entered, [this, &layer](const LayerInputs& in,
+                                                            const Tensor& x) {
         return Layer(layer, in, x);
       });
+      entered = {};
+      hidden = Leave(layer.self, std::move(out));
     }
     Tensor normed = ApplyNorm(norm_, hidden);
     hidden = std::move(normed);
@@ -64,12 +68,27 @@ class Gpt2 final : public HfModel {
     embeddings = {};
     position_embeddings = {};
     mask = {};
-    return hidden;
+    return Leave(model_tag_, std::move(hidden));
   }
 
  private:
   Tensor ApplyNorm(const NormModule& norm, const Tensor& x) {
-    return aten_.LayerNorm(x, norm.weight, norm.bias, model_.norm_eps);
+    return ApplyLayerNorm(aten_, norm, model_.norm_eps, x);
+  }
+
+  Tensor EmbedPositions(const Tensor& ids) {
+    ModuleHooks* hooks = aten_.module_hooks();
+    if (hooks == nullptr) return aten_.Embedding(ids, positions_);
+    const HookedModule module{&positions_, {positions_}};
+    hooks->Enter(module, {});
+    return hooks->Leave(module, aten_.Embedding(ids, positions_));
+  }
+
+  // A module, and the identity for 0.
+  Tensor Drop(const ModuleTag& module, Tensor x) {
+    Tensor entered = Enter(module, std::move(x));
+    if (dropout() == 0) return Leave(module, std::move(entered));
+    return Leave(module, aten_.Dropout(entered, dropout()));
   }
 
   Tensor Heads(Tensor part) {
@@ -79,7 +98,8 @@ class Gpt2 final : public HfModel {
   }
 
   std::pair<Tensor, Tensor> SelfAttention(const Gpt2Layer& layer, const LayerInputs& in,
-                                          const Tensor& x) {
+                                          const Tensor& input) {
+    Tensor x = Enter(layer.attention_tag, input);
     std::array<Tensor, 3> parts = aten_.SplitLast3(ApplyLinear(aten_, layer.attention, x));
     Tensor k = Heads(std::move(parts[1]));
     Tensor v = Heads(std::move(parts[2]));
@@ -91,14 +111,11 @@ class Gpt2 final : public HfModel {
     out = aten_.Contiguous(aten_.Reshape(std::move(out), {s[0], s[1], s[2] * s[3]}));
     Tensor projected = ApplyLinear(aten_, layer.attention_out, out);
     out = std::move(projected);
-    if (dropout() > 0) {
-      Tensor dropped = aten_.Dropout(out, dropout());
-      out = std::move(dropped);
-    }
+    out = Drop(layer.attention_dropout, std::move(out));
     q = {};
     k = {};
     v = {};
-    return {std::move(out), std::move(weights)};
+    return {Leave(layer.attention_tag, std::move(out)), std::move(weights)};
   }
 
   // activations.py, NewGELUActivation, as it is written.
@@ -110,17 +127,17 @@ class Gpt2 final : public HfModel {
     return aten_.Mul(std::move(half), std::move(shifted));
   }
 
-  Tensor Mlp(const Gpt2Layer& layer, const Tensor& x) {
+  Tensor Mlp(const Gpt2Layer& layer, const Tensor& input) {
+    Tensor x = Enter(layer.mlp, input);
     Tensor hidden = ApplyLinear(aten_, layer.up, x);
-    Tensor active = NewGelu(hidden);
+    Tensor entered = Enter(layer.activation, hidden);
+    Tensor active = Leave(layer.activation, NewGelu(entered));
+    entered = {};
     hidden = std::move(active);
     Tensor down = ApplyLinear(aten_, layer.down, hidden);
     hidden = std::move(down);
-    if (dropout() > 0) {
-      Tensor dropped = aten_.Dropout(hidden, dropout());
-      hidden = std::move(dropped);
-    }
-    return hidden;
+    hidden = Drop(layer.mlp_dropout, std::move(hidden));
+    return Leave(layer.mlp, std::move(hidden));
   }
 
   Tensor Layer(const Gpt2Layer& layer, const LayerInputs& in, const Tensor& x) {
@@ -145,6 +162,7 @@ class Gpt2 final : public HfModel {
   Tensor tokens_, positions_;
   std::vector<Gpt2Layer> layers_;
   NormModule norm_;
+  ModuleTag model_tag_, embedding_dropout_;
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "kernels/lowering/hf/model.h"
-#include "kernels/lowering/hf/weight_gatherer.h"
 #include "kernels/ops/aten_range/aten_range.h"
 
 // models/llama/modeling_llama.py; Mistral and Qwen2 are the same code with other biases.
@@ -77,16 +76,6 @@ class Llama final : public HfModel {
   }
 
  private:
-  // Of modules that only contain others.
-  Tensor Enter(const ModuleTag& module, Tensor input) {
-    ModuleHooks* hooks = aten_.module_hooks();
-    return hooks ? hooks->Enter({&module, {}}, std::move(input)) : input;
-  }
-  Tensor Leave(const ModuleTag& module, Tensor out) {
-    ModuleHooks* hooks = aten_.module_hooks();
-    return hooks ? hooks->Leave({&module, {}}, std::move(out)) : out;
-  }
-
   void AddLayer(int64_t index, int64_t width) {
     const std::string name = "model.layers." + std::to_string(index) + ".";
     const int64_t hidden = model_.hidden, kv = model_.kv_heads * model_.head_dim;

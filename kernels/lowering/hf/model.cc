@@ -16,6 +16,16 @@ AttentionCall HfModel::Attention(double scale) const {
           model_.heads / model_.kv_heads};
 }
 
+Tensor HfModel::Enter(const ModuleTag& module, Tensor input) {
+  ModuleHooks* hooks = aten_.module_hooks();
+  return hooks ? hooks->Enter({&module, {}}, std::move(input)) : input;
+}
+
+Tensor HfModel::Leave(const ModuleTag& module, Tensor out) {
+  ModuleHooks* hooks = aten_.module_hooks();
+  return hooks ? hooks->Leave({&module, {}}, std::move(out)) : out;
+}
+
 Tensor HfModel::Embed(const Tensor& ids, const Tensor& weight) {
   ModuleHooks* hooks = aten_.module_hooks();
   if (hooks) hooks->Enter({&weight, {weight}}, {});
@@ -68,18 +78,18 @@ Tensor HfModel::LossOf(Tensor logits, const Tensor& labels) {
 Tensor HfModel::Loss(const Tensor& ids, const Tensor& labels, bool outputs_fp32) {
   const bool autocast = config_.compute_dtype != config_.param_dtype;
   aten_.EnterAutocast(autocast ? std::optional(config_.compute_dtype) : std::nullopt);
-  ModuleHooks* hooks = aten_.module_hooks();
-  // PEFT calls its wrapped model's forward(), around that model's hooks.
   const bool peft = workload_.lora.rank > 0;
-  if (hooks) hooks->Enter({&causal_lm_, {}}, {});
-  if (hooks && peft) hooks->Enter({&lora_model_, {}}, {});
+  if (peft) Enter(peft_model_, {});
+  if (peft) Enter(lora_model_, {});
+  Enter(causal_lm_, {});
   Tensor hidden = Hidden(ids);
   aten_.set_category(Category::kLogits);
   aten_.tape().Phase(PhaseKind::kLoss);
   Tensor logits = ApplyLinear(aten_, head_, hidden);
   Tensor loss = LossOf(logits, labels);
-  if (hooks && peft) loss = hooks->Leave({&lora_model_, {}}, std::move(loss));
-  if (hooks) loss = hooks->Leave({&causal_lm_, {}}, std::move(loss));
+  loss = Leave(causal_lm_, std::move(loss));
+  if (peft) loss = Leave(lora_model_, std::move(loss));
+  if (peft) loss = Leave(peft_model_, std::move(loss));
   hidden = {};
   aten_.ExitAutocast();
   if (outputs_fp32) {

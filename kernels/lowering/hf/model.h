@@ -45,6 +45,10 @@ class HfModel {
   Tensor RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tensor& hidden,
                   const std::function<Tensor(const LayerInputs&, const Tensor&)>& layer);
 
+  // Of modules that only contain others, or have no parameters.
+  Tensor Enter(const ModuleTag& module, Tensor input);
+  Tensor Leave(const ModuleTag& module, Tensor out);
+
   AttentionCall Attention(double scale) const;
   double dropout() const { return training_ ? workload_.model.dropout : 0; }
   bool eager() const { return !UsesSdpa(workload_.framework); }
@@ -62,7 +66,7 @@ class HfModel {
 
   std::vector<std::shared_ptr<LayerInputs>> held_by_graph_;
   Tensor embedding_leaf_;
-  ModuleTag causal_lm_, lora_model_;
+  ModuleTag causal_lm_, lora_model_, peft_model_;
 };
 
 // llama.cc (Llama, Mistral, Qwen2), gpt2.cc, falcon.cc: allocates the parameters.

@@ -104,20 +104,32 @@ Tensor ApplyPlain(Aten& aten, Tensor x, const Tensor& weight, const Tensor& bias
   return hooks->Leave(module, aten.LinearOfPartitioned(std::move(input), weight, bias));
 }
 
-Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
-  if (module.falcon) {
-    Tensor transposed = aten.Transpose(module.weight, 0, 1);
-    Tensor out = aten.MatmulFolded(x, std::move(transposed));
-    if (!module.bias) return out;
-    return aten.Add(std::move(out), module.bias);
-  }
-  if (!module.conv) return ApplyPlain(aten, x, module.weight, module.bias);
+// FalconLinear: what it saves is a view of the weight, whose memory it holds.
+Tensor FalconProduct(Aten& aten, const LinearModule& module, const Tensor& x) {
+  Tensor transposed = aten.Transpose(module.weight, 0, 1);
+  Tensor out = aten.MatmulFolded(x, std::move(transposed));
+  if (!module.bias) return out;
+  return aten.Add(std::move(out), module.bias);
+}
+
+Tensor ConvProduct(Aten& aten, const LinearModule& module, const Tensor& x) {
   const Dims shape = x.shape();
   Dims result = shape;
   result[shape.rank() - 1] = module.weight.shape()[1];
   Tensor flat = aten.View(x, {x.elements() / shape.back(), shape.back()});
   Tensor out = aten.AutocastAddmm(module.bias, std::move(flat), module.weight);
   return aten.View(std::move(out), result);
+}
+
+Tensor ApplyBase(Aten& aten, const LinearModule& module, const Tensor& x) {
+  if (!module.falcon && !module.conv) return ApplyPlain(aten, x, module.weight, module.bias);
+  const auto product = module.falcon ? FalconProduct : ConvProduct;
+  ModuleHooks* hooks = aten.module_hooks();
+  if (hooks == nullptr) return product(aten, module, x);
+  HookedModule hooked{&module.weight, {module.weight}};
+  if (module.bias) hooked.weights.push_back(module.bias);
+  Tensor input = hooks->Enter(hooked, x);
+  return hooks->Leave(hooked, product(aten, module, input));
 }
 
 }  // namespace
@@ -175,6 +187,14 @@ Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& 
   const HookedModule module{&weight, {weight}};
   Tensor input = hooks->Enter(module, x);
   return hooks->Leave(module, RmsNorm(aten, weight, eps, input));
+}
+
+Tensor ApplyLayerNorm(Aten& aten, const NormModule& norm, double eps, const Tensor& x) {
+  ModuleHooks* hooks = aten.module_hooks();
+  if (hooks == nullptr) return aten.LayerNorm(x, norm.weight, norm.bias, eps);
+  const HookedModule module{&norm.weight, {norm.weight, norm.bias}};
+  Tensor input = hooks->Enter(module, x);
+  return hooks->Leave(module, aten.LayerNorm(std::move(input), norm.weight, norm.bias, eps));
 }
 
 }  // namespace hbmtune::lowering

@@ -84,6 +84,7 @@ struct LayerInputs {
 // modules.cc
 Tensor ApplyLinear(Aten& aten, const LinearModule& module, Tensor x);
 Tensor ApplyRmsNorm(Aten& aten, const Tensor& weight, double eps, const Tensor& x);
+Tensor ApplyLayerNorm(Aten& aten, const NormModule& norm, double eps, const Tensor& x);
 
 // positions.cc: what Transformers computes before the first layer.
 Tensor MakePositionIds(Aten& aten, int64_t seq_len);

@@ -49,14 +49,6 @@ void RefuseConfig(const TrainConfig& c, const std::string& framework) {
   Unless(c.promotion.grad_norm_threshold == 0, framework + " has no promotion");
 }
 
-void RefuseStage3(const Workload& w, const std::string& framework) {
-  const std::string where = " is not modelled for " + framework + " with zero.stage 3";
-  const Architecture architecture = w.model.architecture;
-  Unless(architecture != Architecture::kFalcon && architecture != Architecture::kGpt2,
-         "architecture " + std::string(Name(architecture)) + where);
-  Unless(!w.model.tied_embeddings, "an output head tied to the embedding" + where);
-}
-
 void RefuseDeepspeed(const TrainConfig& c, const std::string& framework) {
   Unless(IsHalf(c.compute_dtype) && c.param_dtype == c.compute_dtype,
          framework + " is modelled in bf16 and fp16: param_dtype and compute_dtype are the same");
@@ -79,7 +71,6 @@ void RefuseHf(const Workload& workload, const TrainConfig& config) {
   RefuseConfig(config, framework);
   if (UsesDeepspeed(workload.framework)) {
     RefuseDeepspeed(config, framework);
-    if (config.zero.stage == 3) RefuseStage3(workload, framework);
   } else {
     RefuseDtypes(config, framework);
     Unless(!config.master_weights, framework + " has no master_weights");

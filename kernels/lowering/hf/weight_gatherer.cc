@@ -55,6 +55,7 @@ void WeightGatherer::Reset() {
     WaitFor(i);
     ReleaseWeight(weights_[i]);
   }
+  if (!complete_ && !order_.empty()) CompareOrder();
   complete_ = !order_.empty();
   queue_.clear();
   for (size_t step = 0; complete_ && step < order_.size(); ++step) {
@@ -70,6 +71,18 @@ void WeightGatherer::Reset() {
   }
   step_ = 0;
   available_elements_ = 0;
+}
+
+// reset_step compares with rank 0: modules, their parameters, and the steps of those.
+void WeightGatherer::CompareOrder() {
+  int64_t uses = 0;
+  for (const Module* module : order_) uses += static_cast<int64_t>(module->weights.size());
+  const Category before = aten_.category();
+  aten_.set_category(Category::kStaging);
+  for (int64_t count : {static_cast<int64_t>(order_.size()), uses, uses}) {
+    aten_.Scratch(Dtype::kI64, {count});
+  }
+  aten_.set_category(before);
 }
 
 void WeightGatherer::ReleaseLeftovers() {
@@ -101,6 +114,27 @@ void WeightGatherer::GatherPersistent() {
     if (weight.persistent) GatherNow(weight);
   }
   aten_.set_category(before);
+}
+
+void WeightGatherer::GatherForSave(const std::vector<Tensor>& weights) {
+  for (const Tensor& weight : weights) GatherNow(weights_[IndexOf(weight)]);
+}
+
+// Rank 0's are sent out again first, as it might have changed them.
+void WeightGatherer::ShareAgain(const std::vector<Tensor>& weights) {
+  for (const Tensor& weight : weights) {
+    aten_.tape().Collective(CollectiveKind::kBroadcast, weight, weight);
+  }
+  for (const Tensor& weight : weights) {
+    Weight& whole = weights_[IndexOf(weight)];
+    const int64_t begin = std::min(rank_ * whole.share.elements(), whole.elements);
+    const int64_t count = std::min(whole.share.elements(), whole.elements - begin);
+    if (count > 0) {
+      aten_.tape().Run(ops::kCopy, {Range(aten_.tape(), weight, begin, begin + count)},
+                       {Range(aten_.tape(), whole.share, 0, count)});
+    }
+    Partition(whole);
+  }
 }
 
 void WeightGatherer::GatherNow(Weight& weight) {

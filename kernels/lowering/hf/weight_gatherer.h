@@ -57,6 +57,10 @@ class WeightGatherer final : public ModuleHooks {
   // Around the optimizer's step: no weight is whole during it, small ones are after it.
   void ReleaseAll();
   void GatherPersistent();
+  // Around the saving of a module's weights (GatheredParameters with modifier_rank 0): all of them
+  // whole at once, then given back to their shares.
+  void GatherForSave(const std::vector<Tensor>& weights);
+  void ShareAgain(const std::vector<Tensor>& weights);
 
   Tensor Enter(const HookedModule& module, Tensor input) override;
   Tensor Leave(const HookedModule& module, Tensor output) override;
@@ -95,6 +99,7 @@ class WeightGatherer final : public ModuleHooks {
   Module& ModuleOf(const HookedModule& module);
   size_t Find(const Tensor& parameter) const;  // weights_.size() if it is none
   size_t IndexOf(const Tensor& parameter) const;
+  void CompareOrder();
   void Fetch(Module& module, bool forward);
   void SkipQueue(const Module& module);
   void Prefetch();

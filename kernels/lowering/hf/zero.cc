@@ -179,7 +179,7 @@ Tensor ZeroOptimizer::FlatGradients(size_t index) {
     const auto [begin, end] = Own(entry);
     if (begin == end) continue;
     elements += end - begin;
-    parts.push_back(config_.zero.contiguous_gradients
+    parts.push_back(contiguous()
                         ? Range(tape, accumulated_, offset + begin - PartBegin(group),
                                 offset + end - PartBegin(group))
                         : tape.ViewOf(group.accumulated[i], {end - begin}, {1},
@@ -205,7 +205,7 @@ void ZeroOptimizer::StepGroup(size_t index) {
   Tensor wide = aten_.New(Dtype::kF32, {group.part});
   tape.Run(ops::kCopy, {flat}, {wide});
   flat = {};
-  for (Tensor& gradient : group.accumulated) gradient = {};
+  for (size_t i = group.accumulated.size(); i-- > 0;) group.accumulated[i] = {};
   if (index + 1 == groups_.size()) accumulated_ = {};
   aten_.set_category(Category::kOptimizer);
   if (!group.exp_avg) {
@@ -246,6 +246,7 @@ void ZeroOptimizer::Step() {
     }
     if (ranks_ > 1) tape.Collective(CollectiveKind::kAllGather, group.flat, group.flat);
   }
+  norms_.clear();
   aten_.set_category(Category::kActivations);
 }
 

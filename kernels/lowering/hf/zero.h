@@ -30,6 +30,8 @@ class DeepspeedOptimizer {
   virtual void EndBackward() = 0;
   virtual void Step() = 0;
   virtual void ZeroGrad() = 0;
+  // The whole 16-bit weights are gathered and written.
+  virtual void Save() {}
 };
 
 // DeepSpeed's stages 1 and 2 (runtime/zero/stage_1_and_2.py of 0.19): 16-bit parameters as views of
@@ -73,6 +75,7 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
   void Flatten(Group& group);
   void MakeMasters(Group& group);
   bool offloads() const { return config_.offload.optimizer == OptimizerOffload::kCpuAdam; }
+  bool contiguous() const { return config_.zero.contiguous_gradients || offloads(); }
   int64_t PartBegin(const Group& group) const { return options_.rank * group.part; }
   // Elements of an entry that belong to this rank: [first, second) in the group's flat tensor.
   std::pair<int64_t, int64_t> Own(const Entry& entry) const;
@@ -89,6 +92,7 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
   void Retire(Piece& piece);
   void Accumulate();
   void KeepOwn(const Piece& piece);
+  void KeepOnHost(const Tensor& from, const Tensor& to);
   void NormScratch();
   void StepGroup(size_t index);
   // This rank's gradients of a group, joined.
@@ -106,7 +110,9 @@ class ZeroOptimizer final : public DeepspeedOptimizer {
   bool last_ = true;
 
   Tensor bucket_, second_bucket_;
-  Tensor largest_;  // cpu_adam: one parameter's gradient on its way to the host
+  // cpu_adam: one parameter's gradient on its way to the host, the norms of all of them.
+  Tensor largest_;
+  std::vector<Tensor> norms_;
   int64_t in_bucket_ = 0;
   std::vector<Piece> pieces_;
   // This rank's with contiguous_gradients, all groups in one: of this backward pass, and of the

@@ -18,6 +18,7 @@ Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const Train
       ranks_(std::max<int64_t>(1, workload.world_size)),
       gatherer_(aten, config.zero, options.rank, ranks_) {
   Partition(parameters);
+  NameModules(parameters, workload.model.tied_embeddings);
   MakeSubGroups();
   MakeMasters();
   MakeBuffers();
@@ -78,6 +79,20 @@ void Zero3Optimizer::UseShares(const Tensor& flat) {
     gatherer_.SetShare(entry.parameter->tensor, Range(aten_.tape(), flat, entry.begin,
                                                       entry.begin + entry.share));
   }
+}
+
+// Modules that have parameters of their own, in the model's order; a tied head is one that shares
+// the embedding, which is every model's first.
+void Zero3Optimizer::NameModules(const std::vector<HfParameter>& parameters, bool tied_head) {
+  std::string_view last;
+  for (const HfParameter& parameter : parameters) {
+    const std::string_view name = parameter.name;
+    const std::string_view module = name.substr(0, name.rfind('.'));
+    if (modules_.empty() || module != last) modules_.push_back({});
+    modules_.back().push_back(parameter.tensor);
+    last = module;
+  }
+  if (tied_head) modules_.push_back({parameters.front().tensor});
 }
 
 void Zero3Optimizer::MakeSubGroups() {
@@ -203,7 +218,8 @@ void Zero3Optimizer::ReduceBucket() {
   in_bucket_ = 0;
 }
 
-// reduce_scatter_coalesced joins the padded gradients once more, unless there is but one.
+// reduce_scatter_coalesced joins the padded gradients once more, unless there is but one. Those of
+// fp32 adapters outside of the bucket are made 16-bit before (__avg_scatter_grads).
 Tensor Zero3Optimizer::ReduceScatter() {
   Tape& tape = aten_.tape();
   // In the order of parameters.
@@ -212,10 +228,14 @@ Tensor Zero3Optimizer::ReduceScatter() {
   });
   const bool alone = pieces_.size() == 1 && in_bucket_ % ranks_ == 0;
   int64_t padded = 0;
-  for (const Piece& piece : pieces_) padded += piece.entry->share * ranks_;
-  const Dtype dtype = pieces_[0].gradient.dtype();
-  Tensor joined = alone ? pieces_[0].gradient : aten_.Scratch(dtype, {padded});
+  std::vector<Tensor> narrow;
+  for (const Piece& piece : pieces_) {
+    padded += piece.entry->share * ranks_;
+    narrow.push_back(aten_.To(piece.gradient, dtype_));
+  }
+  Tensor joined = alone ? narrow[0] : aten_.Scratch(dtype_, {padded});
   tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
+  while (!narrow.empty()) narrow.pop_back();
   return joined;
 }
 
@@ -335,12 +355,33 @@ void Zero3Optimizer::StepSubGroup(SubGroup& group) {
            attrs);
 }
 
+// _zero3_consolidated_16bit_state_dict (engine.py): module by module; rank 0 takes what is gathered
+// to the host.
+void Zero3Optimizer::Save() {
+  aten_.set_category(Category::kWeights);
+  gatherer_.ReleaseAll();
+  std::vector<Tensor> state_dict;
+  for (const std::vector<Tensor>& module : modules_) {
+    gatherer_.GatherForSave(module);
+    for (const Tensor& weight : module) {
+      if (options_.rank != 0) break;
+      Tensor on_host = aten_.tape().Empty(weight.dtype(), weight.shape(), Category::kWeights,
+                                          MemorySpace::kPinned);
+      aten_.tape().Copy(weight, on_host);
+      state_dict.push_back(std::move(on_host));
+    }
+    gatherer_.ShareAgain(module);
+  }
+  gatherer_.GatherPersistent();
+  aten_.set_category(Category::kActivations);
+}
+
 void Zero3Optimizer::Step() {
   aten_.tape().Run(ops::kOptimizerStep, {}, {count_});
   aten_.set_category(Category::kStaging);
   gatherer_.ReleaseAll();
   if (!offloads()) {
-    if (dtype_ == Dtype::kF16) OverflowScratch();
+    if (flat_.dtype() == Dtype::kF16) OverflowScratch();  // not for fp32 adapters
     NormScratch();
   }
   for (SubGroup& group : sub_groups_) StepSubGroup(group);

@@ -26,6 +26,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   void EndBackward() override;
   void Step() override;
   void ZeroGrad() override { steps_gradients_ = 0; }
+  void Save() override;
 
  private:
   struct Entry {
@@ -48,6 +49,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   bool offloads() const { return config_.offload.optimizer == OptimizerOffload::kCpuAdam; }
   void Partition(std::vector<HfParameter>& parameters);
   void UseShares(const Tensor& flat);
+  void NameModules(const std::vector<HfParameter>& parameters, bool tied_head);
   void MakeSubGroups();
   void MakeMasters();
   void NameMasters();
@@ -68,6 +70,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   WeightGatherer gatherer_;
   std::vector<Entry> entries_;  // group by group
   std::vector<double> decays_;  // of entries
+  std::vector<std::vector<Tensor>> modules_;  // their parameters, trained or not
   std::vector<SubGroup> sub_groups_;
   Tensor flat_;       // 16-bit shares of all trained weights
   Tensor gradients_;  // of the shares

@@ -19,7 +19,7 @@ void ZeroOptimizer::OnGradient(Tensor& leaf) {
 }
 
 void ZeroOptimizer::MakeBuckets() {
-  if (bucket_ || !config_.zero.contiguous_gradients) return;
+  if (bucket_ || !contiguous()) return;
   bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
   if (config_.zero.overlap_comm) {
     second_bucket_ = aten_.New(dtype_, {config_.zero.reduce_bucket_size});
@@ -47,6 +47,10 @@ void ZeroOptimizer::Gather(const Entry& entry) {
     Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
     tape.Run(ops::kCopy, {gradient}, {slot});
     gradient = slot;
+  } else if (offloads()) {  // storage of its own, that the copy to the host may outlive
+    Tensor clone = aten_.New(dtype_, leaf.shape());
+    tape.Run(ops::kCopy, {gradient}, {clone});
+    gradient = std::move(clone);
   }
   leaf.set_grad({});
   in_bucket_ += elements;
@@ -56,7 +60,7 @@ void ZeroOptimizer::Gather(const Entry& entry) {
 // allreduce_and_scatter: slices of neighbouring gradients that go to one rank are one; some of
 // them are joined until they are more than a bucket. A single slice is reduced where it lies.
 std::vector<int64_t> ZeroOptimizer::JoinedElements() const {
-  if (!config_.zero.contiguous_gradients) {
+  if (!contiguous()) {
     return pieces_.size() > 1 ? std::vector<int64_t>{in_bucket_} : std::vector<int64_t>{};
   }
   if (!config_.zero.reduce_scatter) return {};
@@ -103,7 +107,7 @@ void ZeroOptimizer::ReduceBucket() {
     KeepOwn(piece);
     Retire(piece);
   }
-  pieces_.clear();
+  while (!pieces_.empty()) pieces_.pop_back();  // as Python clears a list
   in_bucket_ = 0;
 }
 
@@ -111,11 +115,11 @@ void ZeroOptimizer::ReduceBucket() {
 // overlap_comm and no buckets when the reduction is known to be over.
 void ZeroOptimizer::Retire(Piece& piece) {
   const auto [begin, end] = Own(*piece.entry);
-  const bool copied = begin < end && config_.zero.contiguous_gradients;
+  const bool copied = begin < end && contiguous();
   const bool late = config_.zero.stage < 2 ||
-                    (config_.zero.overlap_comm && !config_.zero.contiguous_gradients);
+                    (config_.zero.overlap_comm && !contiguous());
   if (late && !copied) retired_.push_back(piece.gradient);
-  piece.gradient = {};
+  if (copied) piece.gradient = {};
 }
 
 void ZeroOptimizer::KeepOwn(const Piece& piece) {
@@ -126,16 +130,26 @@ void ZeroOptimizer::KeepOwn(const Piece& piece) {
   Tensor from = tape.ViewOf(piece.gradient, {end - begin}, {1}, begin - piece.entry->begin);
   const int64_t in_part = begin - PartBegin(group);
   if (offloads()) {
-    tape.Copy(from, Range(tape, group.host_staging, in_part, in_part + end - begin));
+    KeepOnHost(from, Range(tape, group.host_staging, in_part, in_part + end - begin));
     return;
   }
-  if (!config_.zero.contiguous_gradients) {
+  if (!contiguous()) {
     group.whole[piece.entry - group.entries.data()] = piece.gradient;
     return;
   }
   MakeOwnGradients();
   const int64_t offset = OwnOffset(piece.entry->group) + in_part;
   tape.Run(ops::kCopy, {from}, {Range(tape, own_gradients_, offset, offset + end - begin)});
+}
+
+// copy_grads_in_partition: with the last micro-batch its norm, and as fp32 to the host.
+void ZeroOptimizer::KeepOnHost(const Tensor& from, const Tensor& to) {
+  aten_.tape().Copy(from, to);
+  if (!last_) return;
+  Tensor wide = aten_.Scratch(Dtype::kF64, from.shape());
+  norms_.push_back(aten_.Scratch(Dtype::kF64, {}));
+  wide = {};
+  aten_.Scratch(Dtype::kF32, from.shape());
 }
 
 // Where a group's share lies in the one tensor of all groups.

@@ -136,7 +136,10 @@ INSTANTIATE_TEST_SUITE_P(
                       ZeroCase{"llama", 3, false, false, false, true},
                       ZeroCase{"qwen2", 3, true}, ZeroCase{"qwen2", 3, true, true, false, true},
                       ZeroCase{"llama", 3, false, false, true}, ZeroCase{"llama_lora", 3, true},
-                      ZeroCase{"llama_lora", 3, true, true}));
+                      ZeroCase{"llama_lora", 3, true, true}, ZeroCase{"gpt2", 3},
+                      ZeroCase{"gpt2", 3, true, true, false, true}, ZeroCase{"falcon", 3},
+                      ZeroCase{"falcon", 3, true}, ZeroCase{"falcon_new", 3, true, true, true},
+                      ZeroCase{"falcon_new", 3, false, false, false, true}));
 
 }  // namespace
 }  // namespace hbmtune::testing

@@ -10,7 +10,8 @@
 #include "tuner/verify/verify.h"
 
 // Every recording of Transformers and DeepSpeed (tests/reference) against the Program of the same
-// run. HBMTUNE_EXPLAIN=1 names the first event of each that differs.
+// run. HBMTUNE_EXPLAIN=1 names the first event of each that differs; HBMTUNE_RECORDINGS=DIR reads
+// DIR/hf and DIR/deepspeed instead.
 namespace hbmtune::tuner {
 namespace {
 
@@ -54,8 +55,9 @@ void VerifyFile(const std::filesystem::path& path, Summary& summary) {
 // All files of a folder whose name begins like this.
 Summary VerifyAll(const std::string& folder, const std::string& prefix = "") {
   Summary summary;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(HBMTUNE_TEST_DATA) + "/" + folder)) {
+  const char* other = std::getenv("HBMTUNE_RECORDINGS");
+  const std::string root = other != nullptr ? other : HBMTUNE_TEST_DATA;
+  for (const auto& entry : std::filesystem::directory_iterator(root + "/" + folder)) {
     const std::string name = entry.path().filename();
     if (entry.path().extension() != ".json" || name.rfind(prefix, 0) != 0) continue;
     VerifyFile(entry.path(), summary);
