@@ -1,6 +1,6 @@
 """Records losses, logits and gradients of tiny models from PyTorch and Transformers.
 
-Run by hand:  python tests/reference/record_torch.py [--out tests/data/torch]
+Run by hand:  python tests/reference/record_torch.py [--out tests/data/torch | --bf16]
 The files' layout is described in README.md beside this script. Everything runs on
 one CPU thread from fixed seeds, so a second run with the same versions writes
 the same numbers.
@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from reference_ops import record_ops
 
-BATCH, SEQUENCE, VOCABULARY = 2, 12, 64
+BATCH, SEQUENCE, VOCABULARY = 2, 32, 64
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 ADAMW_STEPS = 20
 LORA = dict(r=4, lora_alpha=8, lora_dropout=0.0, bias="none")
@@ -56,7 +56,7 @@ def configs():
                   alibi=False, hidden_dropout=0.0, attention_dropout=0.0,
                   ffn_hidden_size=80, max_position_embeddings=64)
     falcon_new = dict(falcon, hidden_size=24, new_decoder_architecture=True, num_kv_heads=2)
-    gpt2 = dict(vocab_size=VOCABULARY, n_positions=16, n_embd=24, n_layer=2, n_head=3,
+    gpt2 = dict(vocab_size=VOCABULARY, n_positions=SEQUENCE, n_embd=24, n_layer=2, n_head=3,
                 resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     t, query_value = transformers, ["q_proj", "v_proj"]
     return {
@@ -77,7 +77,9 @@ def clean(name):
 
 def build(config, model_class, targets, lora):
     """The model in fp32 with informative weights: a fresh model's norms of one, biases
-    of zero and LoRA B of zero would hide mistakes."""
+    of zero and LoRA B of zero would hide mistakes. Adapters add an eighth of their
+    weight's norm: much larger ones, which no training reaches, make attention so sharp
+    that any arithmetic in 16 bits, PyTorch's too, is far off."""
     config._attn_implementation = "sdpa"
     model = model_class(config)
     if lora:
@@ -94,6 +96,8 @@ def build(config, model_class, targets, lora):
                 values = 0.5 * values
             else:
                 values = values * parameter.shape[-1] ** -0.5
+            if ".lora_B." in name:
+                values = values / 16
             parameter.copy_(values)
     return model.eval()  # dropout is 0 everywhere; eval() also silences PEFT's own
 
@@ -211,6 +215,30 @@ def record_model(name, config, model_class, targets, lora):
     return tensors, metadata
 
 
+def gradients(model, tokens, labels):
+    model.zero_grad(set_to_none=True)
+    loss_of(model, tokens, labels).loss.backward()
+    return {clean(k): p.grad.double() for k, p in model.named_parameters() if p.requires_grad}
+
+
+def print_bf16(name, config, model_class, targets, lora):
+    """How far PyTorch's own bf16 gradients are from its fp64 ones, from the same weights."""
+    for attention in "sdpa", "eager":
+        model = build(config, model_class, targets, lora)
+        model.set_attn_implementation(attention)
+        model.bfloat16()
+        half = gradients(model, *batch())
+        model.double()
+        with KeepDouble():
+            exact_rotary(model)
+            exact = gradients(model, *batch())
+        errors = {k: ((half[k] - exact[k]).norm() / exact[k].norm()).item() for k in exact}
+        worst = max(errors, key=errors.get)
+        print(f"{name}{' LoRA' if lora else ''} {attention}: "
+              f"{sum(e > 2e-2 for e in errors.values())} of {len(errors)} over 2e-2, "
+              f"worst {errors[worst]:.1e} {worst}")
+
+
 def versions():
     return {"python": platform.python_version(), "torch": torch.__version__,
             "transformers": transformers.__version__, "peft": peft.__version__}
@@ -227,15 +255,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = pathlib.Path(__file__).resolve().parent.parent / "data" / "torch"
     parser.add_argument("--out", type=pathlib.Path, default=default)
-    out = parser.parse_args().out
+    parser.add_argument("--bf16", action="store_true",
+                        help="print the errors of PyTorch's own bf16 and record nothing")
+    arguments = parser.parse_args()
+    out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     for name, (config, model_class, targets) in configs().items():
         for lora in (False, True):
+            if arguments.bf16:
+                print_bf16(name, config, model_class, targets, lora)
+                continue
             path = out / f"{name}{'_lora' if lora else ''}.safetensors"
             write(path, *record_model(name, config, model_class, targets, lora))
-    write(out / "ops.safetensors", *record_ops())
+    if not arguments.bf16:
+        write(out / "ops.safetensors", *record_ops())
 
 
 if __name__ == "__main__":

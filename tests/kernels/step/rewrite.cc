@@ -33,12 +33,13 @@ void AddRoundings(const OpArgs& args) {
   const TensorArg& tensor = args.out[0];
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     double& x = tensor.as<double>()[Offset(tensor, i)];
-    if (x == 0) continue;  // rounds to itself
+    const int bits = static_cast<int>(attrs.significand_bits);
     int exponent = 0;
-    std::frexp(x, &exponent);  // numbers beside x are 2^(exponent − bits) apart
+    const double significand = std::ldexp(std::frexp(x, &exponent), bits);
+    if (significand == std::trunc(significand)) continue;  // rounds to itself: a row looked up
     const uint64_t random = Mix(attrs.seed + static_cast<uint64_t>(i));
     const double uniform = static_cast<double>(random >> 11) * 0x1p-53 - 0.5;
-    x += std::ldexp(uniform, exponent - static_cast<int>(attrs.significand_bits));
+    x += std::ldexp(uniform, exponent - bits);  // the numbers beside x are that far apart
   }
 }
 constexpr OpKind kRoundings{"roundings", Accept, NoCost, AddRoundings};

@@ -22,8 +22,9 @@ Program AfterOutputs(Program program, const OpKind& in_place,
                      const std::function<std::optional<Attrs>(const Output&)>& choose);
 
 // The fp64 Program `full` with the roundings of its twin `half`, which is the same step in 16 bits:
-// where the twin writes 16 bits, each element is moved by a random error, uniform over the half
-// spacings of `significand_bits`-bit numbers on either side. (Monte Carlo arithmetic, Parker 1997.)
+// where the twin writes 16 bits, each element that is no number of `significand_bits` bits is moved
+// by a random error, uniform over half their spacing on either side. (Monte Carlo arithmetic,
+// Parker 1997.)
 // Throws std::logic_error if the two are not the same instructions.
 Program WithRoundings(const Program& half, const Program& full, int significand_bits,
                       uint64_t seed);
