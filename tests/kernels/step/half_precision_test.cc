@@ -11,9 +11,9 @@
 //     rotation, because a softmax does not see what all its scores share. So what the attention op
 //     rounds inside, probabilities and their gradients for its products, counts as well. (2.6 σ.)
 //   - With weights in bf16 or fp32 and all else in bf16 no bound is over 2e-2, but for one such
-//     bias of σ = 3.5e-2. So 166 of 167 gradients are within 2e-2 both ways, that one within 2.3e-2.
-//     (PyTorch 2.15 in bf16 from the same weights: 6 of 167 are over 2e-2 with SDPA, 10 eager, worst
-//     3.4e-2: tests/reference/record_torch.py --bf16.)
+//     bias of σ = 3.5e-2. So 166 of 167 gradients are within 2e-2 both ways, that one within
+//     2.3e-2. (PyTorch 2.15 in bf16 from the same weights: 6 of 167 are over 2e-2 with SDPA, 10
+//     eager, worst 3.4e-2: tests/reference/record_torch.py --bf16.)
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
