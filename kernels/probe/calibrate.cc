@@ -7,8 +7,8 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <stdexcept>
 
-#include "kernels/device/calibrate/calibrate.h"
 #include "kernels/device/profile_text.h"
 
 namespace hbmtune::probe {
@@ -32,27 +32,28 @@ bool WriteWhole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-int Calibrate(const std::string& path, int threads, double budget_seconds, std::ostream& out) {
+std::string MeasureHost(int threads, double budget_seconds,
+                        const device::CalibrationProgress& progress) {
   const auto base = device::FindProfile("host");
-  if (!base.ok()) {
-    std::cerr << "hbmtune-probe: " << base.status().message() << '\n';
-    return 1;
-  }
+  if (!base.ok()) throw std::runtime_error(std::string(base.status().message()));
   device::CalibrationOptions options;
   options.threads = threads;
   options.budget_seconds = budget_seconds;
   options.date = Today();
+  const device::DeviceProfile profile = device::CalibrateHost(*base, options, progress);
+  const std::string text = device::ProfileText(
+      profile, "written by hbmtune calibrate on " + options.date + ", " + profile.title);
+  const auto read = device::ParseProfile(text);
+  if (read.ok()) return text;
+  throw std::runtime_error("a figure makes no sense: " + std::string(read.status().message()));
+}
+
+int Calibrate(const std::string& path, int threads, double budget_seconds, std::ostream& out) {
   try {
-    const device::DeviceProfile profile =
-        device::CalibrateHost(*base, options, [&](double done_ratio, const std::string& what) {
+    const std::string text =
+        MeasureHost(threads, budget_seconds, [&](double done_ratio, const std::string& what) {
           out << done_ratio << ' ' << what << std::endl;
         });
-    const std::string text = device::ProfileText(
-        profile, "written by hbmtune calibrate on " + options.date + ", " + profile.title);
-    if (auto read = device::ParseProfile(text); !read.ok()) {
-      std::cerr << "hbmtune-probe: a figure makes no sense: " << read.status().message() << '\n';
-      return 1;
-    }
     if (WriteWhole(path, text)) return 0;
     std::cerr << "hbmtune-probe: cannot write " << path << ": " << std::strerror(errno) << '\n';
   } catch (const std::exception& error) {

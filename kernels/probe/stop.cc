@@ -4,10 +4,14 @@
 
 #include <cerrno>
 #include <csignal>
+#include <iostream>
 #include <thread>
 
 namespace hbmtune::probe {
 namespace {
+
+// When a prober that may signal its probe sends SIGKILL (daemon/prober/stop_ladder.h).
+constexpr unsigned kPatienceSeconds = 10;
 
 std::atomic<bool> stop{false};
 
@@ -40,6 +44,10 @@ void WatchInput(int input) {
       if (got == 0 || (got < 0 && errno != EINTR)) break;
     }
     RequestStop();
+    sleep(kPatienceSeconds);
+    std::cerr << "hbmtune-probe: told to stop " << kPatienceSeconds
+              << " s ago and still there; it kills itself" << std::endl;
+    kill(getpid(), SIGKILL);
   }).detach();
 }
 

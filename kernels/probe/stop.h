@@ -10,7 +10,8 @@ std::atomic<bool>& StopFlag();
 // Blocks both signals in the caller and a thread of its own waits for them. To be called before
 // any other thread starts: threads inherit what is blocked.
 void WatchSignals();
-// A thread that reads `input` until its end, then sets the flag.
+// A thread that reads `input` until its end, then sets the flag. A process that is still there ten
+// seconds later kills itself (SIGKILL): whoever asked is gone, or may not signal it.
 void WatchInput(int input);
 
 }  // namespace hbmtune::probe

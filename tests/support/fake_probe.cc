@@ -1,14 +1,13 @@
 // Speaks the probe protocol without training anything. What it does is the model's name:
 //   crash     dies of SIGABRT after one step, with last words on stderr
 //   mute      exits with status 3 without a result
-//   garbage   writes what is no event
+//   garbage   writes what is no event, then waits until it is told to stop
 //   deaf      ignores SIGINT, SIGTERM and the end of its input
 //   slow      steps of 50 ms until it is told to stop
-//   linger    reports its result, then sleeps on
+//   linger    reports its result, then waits until it is told to stop
 //   astray    sees another device than it was given
 // and anything else: a device that holds 20 micro-batches in its memory and takes 1 ms for each.
 
-#include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/util/delimited_message_util.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,11 +16,13 @@
 #include <fcntl.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "hbmtune/v1/probe.pb.h"
+#include "kernels/probe/request.h"
+#include "kernels/probe/visible_gpu.h"
 
 namespace {
 
@@ -32,19 +33,20 @@ constexpr int64_t kMicroBatchesThatFit = 20;
 
 volatile sig_atomic_t interrupted = 0;
 
-void Send(const ProbeEvent& event) {
-  std::string text;
-  google::protobuf::io::StringOutputStream stream(&text);
-  google::protobuf::util::SerializeDelimitedToZeroCopyStream(event, &stream);
-  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(1);
+int journal = -1;  // open for appending, or none
+int result = -1;   // open for writing, or none
+
+void Put(int file, const std::string& text) {
+  if (file >= 0 && write(file, text.data(), text.size()) < 0) _exit(1);
 }
 
-void Append(const std::string& path, const std::string& line) {
-  if (path.empty()) return;
-  int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
-  if (write(fd, line.data(), line.size()) < 0) _exit(1);
-  close(fd);
+void Send(const ProbeEvent& event, int to = STDOUT_FILENO) {
+  std::ostringstream text;
+  google::protobuf::util::SerializeDelimitedToOstream(event, &text);
+  Put(to, text.str());
 }
+
+void Note(const std::string& line) { Put(journal, line + "\n"); }
 
 // Sleeps; true if told to stop meanwhile.
 bool ToldToStop(int milliseconds) {
@@ -64,10 +66,8 @@ void SendStep(int64_t index, double seconds) {
 int Finish(const ProbeRequest& request, ProbeEvent& event) {
   const auto outcome = event.finished().measurement().outcome();
   const std::string name = hbmtune::v1::Outcome_Name(outcome).substr(8);  // without OUTCOME_
-  if (outcome != hbmtune::v1::OUTCOME_CANCELLED && !request.result_path().empty()) {
-    std::ofstream(request.result_path()) << event.finished().SerializeAsString();
-  }
-  Append(request.journal_path(), "finished " + request.trial() + " " + name + "\n");
+  if (outcome != hbmtune::v1::OUTCOME_CANCELLED) Send(event, result);
+  Note("finished " + request.trial() + " " + name);
   Send(event);
   return 0;
 }
@@ -110,7 +110,8 @@ int RunSteps(const ProbeRequest& request, bool endless) {
 int Misbehave(const std::string& how) {
   if (how == "garbage") {
     std::cout << "\xff\xff\xff\xff\xff\xff\xff\xff" << std::flush;
-    pause();
+    ToldToStop(-1);
+    return 1;
   }
   if (how == "mute") return 3;
   if (how == "deaf") {
@@ -123,26 +124,36 @@ int Misbehave(const std::string& how) {
   abort();
 }
 
+// Paths in the request, or files that came with it.
+void OpenFiles(const hbmtune::probe::Request& request) {
+  journal = request.journal_file;
+  result = request.result_file;
+  const std::string& journal_path = request.message.journal_path();
+  const std::string& result_path = request.message.result_path();
+  if (!journal_path.empty()) {
+    journal = open(journal_path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
+  }
+  if (!result_path.empty()) {
+    result = open(result_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  }
+}
+
 }  // namespace
 
 int main() {
-  ProbeRequest request;
-  {
-    google::protobuf::io::FileInputStream input(STDIN_FILENO, 1 << 16);
-    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&request, &input, nullptr)) {
-      return 1;
-    }
-  }
+  const auto told = hbmtune::probe::ReadRequest(STDIN_FILENO);
+  if (!told) return 1;
+  const ProbeRequest& request = told->message;
+  OpenFiles(*told);
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
   sigaction(SIGINT, &action, nullptr);
-  Append(request.journal_path(),
-         "started " + request.trial() + " " + std::to_string(getpid()) + "\n");
   const std::string& how = request.workload().model().name();
-  const char* visible = getenv("ROCR_VISIBLE_DEVICES");
-  if (visible != nullptr) {
-    Append(request.journal_path(), "sees " + request.trial() + " " + visible + "\n");
+  hbmtune::probe::SeeOnlyGpu(request.gpu_unique_id());
+  for (const char* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    if (const char* seen = getenv(name)) Note("sees " + request.trial() + " " + seen);
   }
+  Note("started " + request.trial() + " " + std::to_string(getpid()));
   ProbeEvent started;
   started.mutable_started()->set_pid(getpid());
   started.mutable_started()->set_device(how == "astray" ? "0000:ff:00.0" : request.device());
@@ -150,8 +161,6 @@ int main() {
   if (how == "astray") return RunSteps(request, true);
   if (how == "crash" || how == "mute" || how == "garbage" || how == "deaf") return Misbehave(how);
   int status = RunSteps(request, how == "slow");
-  if (how == "linger") {
-    for (;;) pause();
-  }
+  if (how == "linger") ToldToStop(-1);
   return status;
 }

@@ -29,6 +29,7 @@ class ProbeProcess {
   // Waits for the exit and returns the status as a shell has it (128 + signal).
   int Wait();
   pid_t pid() const { return pid_; }
+  int output() const { return output_; }
 
  private:
   pid_t pid_ = -1;

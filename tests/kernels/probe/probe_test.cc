@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -142,6 +144,22 @@ TEST(Probe, EndsWhenItsProberIsGone) {
   probe.CloseInput();
   EXPECT_EQ(Finished(probe.All()).outcome, Outcome::kCancelled);
   EXPECT_EQ(probe.Wait(), 0);
+}
+
+// It hangs in a write that nobody reads.
+TEST(Probe, KillsItselfWhenItHangsAndItsProberIsGone) {
+  ProbeProcess probe;
+  constexpr int kPage = 4096;
+  ASSERT_EQ(fcntl(probe.output(), F_SETPIPE_SZ, kPage), kPage);
+  probe.Send(Endless());
+  for (int waiting = 0; waiting < kPage - 200;) {
+    ASSERT_EQ(ioctl(probe.output(), FIONREAD, &waiting), 0);
+    ASSERT_EQ(waitpid(probe.pid(), nullptr, WNOHANG), 0) << "it is gone";
+    usleep(10'000);
+  }
+  usleep(500'000);
+  probe.CloseInput();
+  EXPECT_EQ(probe.Wait(), 128 + SIGKILL);
 }
 
 TEST(Probe, WithoutARequestFails) {
