@@ -48,6 +48,7 @@ struct Options {
   int64_t ready_fd = -1;
   std::string http;
   std::string probe_path;
+  std::string probe_socket;
   std::string lock_dir;
   std::string node_socket;
   std::string profile_dir;
@@ -73,6 +74,7 @@ struct Options {
   std::string tls_crl_directory;
   std::string tls_users;
   double tls_connection_seconds = 3600;
+  int64_t max_requests_per_user = 1000;
   int64_t max_studies_per_user = 100;
   double keep_studies_days = 0;
   double keep_memory_days = 30;
@@ -93,6 +95,9 @@ struct Options {
     v(Field{"http", "address of /metrics and the status page, as 127.0.0.1:9464; off for none"},
       self.http);
     v(Field{"probe_path", "the hbmtune-probe to run"}, self.probe_path);
+    v(Field{"probe_socket", "the socket of hbmtune-probe.socket: probes run in a unit of their "
+                            "own, not as children"},
+      self.probe_socket);
     v(Field{"lock_dir", "folder of the devices' locks, shared by all daemons of the node"},
       self.lock_dir);
     v(Field{"node_socket", "with private: the socket of the node's daemon, which is asked for a "
@@ -116,6 +121,19 @@ struct Options {
     v(Field{"telemetry", "figures of GPUs: auto, sysfs or rocm-smi"}, self.telemetry);
     v(Field{"compat_metrics", "none, or dme: also the names of AMD's device-metrics-exporter"},
       self.compat_metrics);
+    VisitAccess(self, v);
+    v(Field{"keep_studies_days", "studies go so long after their end, with their trials; 0: never"},
+      self.keep_studies_days);
+    v(Field{"keep_memory_days", "the minutes of used memory of a GPU go so late; 0: never"},
+      self.keep_memory_days);
+    v(Field{"keep_findings_days", "findings of the memory monitor go so late; 0: never"},
+      self.keep_findings_days);
+  }
+
+ private:
+  // Who may do what, and how much of it.
+  template <class Self, class V>
+  static void VisitAccess(Self& self, V& v) {
     v(Field{"admin_groups", "groups whose users may do everything, separated by commas"},
       self.admin_groups);
     v(Field{"tune_groups", "groups whose users may run studies and take leases"},
@@ -138,14 +156,11 @@ struct Options {
     v(Field{"tls_connection_seconds", "a connection over TCP ends so long after it was made, and "
                                       "with it what its certificate was good for"},
       self.tls_connection_seconds);
+    v(Field{"max_requests_per_user", "most requests a second of one user who is no admin; twice as "
+                                     "many at once"},
+      self.max_requests_per_user);
     v(Field{"max_studies_per_user", "most studies of one user that wait or run"},
       self.max_studies_per_user);
-    v(Field{"keep_studies_days", "studies go so long after their end, with their trials; 0: never"},
-      self.keep_studies_days);
-    v(Field{"keep_memory_days", "the minutes of used memory of a GPU go so late; 0: never"},
-      self.keep_memory_days);
-    v(Field{"keep_findings_days", "findings of the memory monitor go so late; 0: never"},
-      self.keep_findings_days);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -55,6 +56,11 @@ absl::Status CheckProgram(std::string_view option, const std::string& path) {
     return Wrong(option, path, "is no program that can be run");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSocketPath(std::string_view option, const std::string& path) {
+  if (path.size() < sizeof(sockaddr_un::sun_path)) return absl::OkStatus();
+  return Wrong(option, path, "is longer than the 107 bytes that an address of a socket holds");
 }
 
 absl::Status CheckGroups(std::string_view option, const std::string& names) {
@@ -110,6 +116,7 @@ absl::Status CheckOptions(const Options& o) {
            CheckRange("max_connections", o.max_connections, 1, kMostConnections),
            CheckRange("max_connections_per_user", o.max_connections_per_user, 1,
                       kMostConnections),
+           CheckRange("max_requests_per_user", o.max_requests_per_user, 1, 1'000'000),
            CheckRange("max_studies_per_user", o.max_studies_per_user, 1, 1'000'000),
            CheckTime("idle_exit_seconds", o.idle_exit_seconds),
            CheckTime("lease_grace_seconds", o.lease_grace_seconds),
@@ -123,6 +130,7 @@ absl::Status CheckOptions(const Options& o) {
            CheckFolder("tls_crl_directory", o.tls_crl_directory),
            CheckTlsUsers(o.tls_users),
            CheckProgram("probe_path", o.probe_path),
+           CheckSocketPath("probe_socket", o.probe_socket),
            CheckFolder("profile_dir", o.profile_dir),
            CheckFolder("sysfs_root", o.sysfs_root),
            CheckGroups("admin_groups", o.admin_groups),
@@ -136,11 +144,11 @@ absl::Status CheckOptions(const Options& o) {
 
 const std::set<std::string>& ReloadableOptions() {
   static const std::set<std::string> kNames = {
-      "log_level",          "max_connections",  "max_connections_per_user",
-      "probing",            "admin_groups",     "lease_grace_seconds",
-      "tune_groups",        "read_groups",      "default_role",
-      "tls_users",          "keep_memory_days", "max_studies_per_user",
-      "keep_findings_days", "keep_studies_days"};
+      "log_level",         "max_connections",      "max_connections_per_user",
+      "probing",           "admin_groups",         "lease_grace_seconds",
+      "tune_groups",       "read_groups",          "default_role",
+      "tls_users",         "keep_memory_days",     "max_requests_per_user",
+      "keep_studies_days", "max_studies_per_user", "keep_findings_days"};
   return kNames;
 }
 

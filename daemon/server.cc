@@ -28,14 +28,15 @@ constexpr int kMostCallsOfAConnection = 1024;
 constexpr auto kCallPatience = std::chrono::milliseconds(500);
 
 Prober::Settings ProberSettings(const Options& options) {
-  return {options.probe_path, options.lock_dir, options.probe_journal, options.state_dir, {}};
+  return {options.probe_path, options.lock_dir, options.probe_journal,
+          options.state_dir,  {},               options.probe_socket};
 }
 
 double Seconds(const Clock& clock) { return absl::ToDoubleSeconds(clock.SinceBoot()); }
 
 Access::Rules RulesOf(const Options& options) {
   return {options.admin_groups, options.tune_groups, options.read_groups, options.default_role,
-          options.tls_users};
+          options.tls_users, static_cast<double>(options.max_requests_per_user)};
 }
 
 Acceptor::Limits LimitsOf(const Options& options) {
@@ -67,7 +68,7 @@ Server::Server(const Options& options, LockFile state_lock, const Clock& clock, 
           [this](const JobFinding& finding) { TellFinding(finding); }),
       memory_streams_(monitors_, clock),
       prober_(ProberSettings(options), clock, log),
-      access_(peers_, RulesOf(options)) {}
+      access_(peers_, clock, RulesOf(options)) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, LockFile state_lock,
                                                       const Clock& clock, const Log& log) {
@@ -92,16 +93,22 @@ absl::Status Server::OpenParts() {
   arbiter_.emplace(
       clock_, *lease_table_,
       DeviceArbiter::Options{options_.probing, absl::Seconds(options_.lease_grace_seconds)},
-      [this](const std::string& device) { studies_->InterruptTrialOn(device); });
+      [this](const std::string& device) {
+        studies_->InterruptTrialOn(device);
+        calibrator_->InterruptOn(device);
+      });
   if (absl::Status status = arbiter_->Restore(); !status.ok()) return status;
   baseline_table_.emplace(*database_);
   gpus_.emplace(Sysfs(options_.sysfs_root), *arbiter_, *baseline_table_, clock_, log_);
   if (absl::Status status = gpus_->Restore(); !status.ok()) return status;
   lease_waiters_ = std::make_unique<LeaseWaiters>(*arbiter_);
+  const StudyRunner::NodeHold node_hold = NodeHold();
   studies_ = std::make_unique<StudyManager>(StudyManager::Parts{
       *store_, catalogue_, prober_, *arbiter_, *gpus_, clock_, log_,
       [this](const TrialRecord& trial, DeviceKind kind) { metrics_.CountTrial(trial, kind); },
-      NodeHold()});
+      node_hold});
+  calibrator_ = std::make_unique<Calibrator>(
+      Calibrator::Parts{prober_, *arbiter_, node_hold, options_.profile_dir, log_});
   tuning_ = std::make_unique<TuningService>(TuningParts());
   devices_ = std::make_unique<DevicesService>(DevicesParts());
   studies_->SetMostOfUser(options_.max_studies_per_user);
@@ -125,8 +132,8 @@ TuningService::Parts Server::TuningParts() {
 }
 
 DevicesService::Parts Server::DevicesParts() {
-  return {catalogue_,      *studies_,      *arbiter_, *gpus_, *lease_waiters_, monitors_,
-          memory_streams_, *memory_store_, access_,   log_,   *pool_};
+  return {catalogue_, *studies_,       *arbiter_,      *gpus_,  *calibrator_, *lease_waiters_,
+          monitors_,  memory_streams_, *memory_store_, access_, log_,         *pool_};
 }
 
 absl::Status Server::StartTcp() {
@@ -231,6 +238,7 @@ void Server::Drain() {
   if (draining_.exchange(true)) return;
   if (grpc_ != nullptr) grpc_->GetHealthCheckService()->SetServingStatus(false);
   if (studies_ != nullptr) studies_->Drain();
+  if (calibrator_ != nullptr) calibrator_->Stop();
 }
 
 Server::~Server() {
@@ -243,6 +251,7 @@ Server::~Server() {
   tcp_.reset();
   smi_.reset();
   lease_waiters_.reset();
+  calibrator_.reset();
   studies_.reset();
   pool_.reset();
   sampler_.Stop();

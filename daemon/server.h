@@ -35,6 +35,7 @@
 #include "daemon/store/lease_table.h"
 #include "daemon/store/memory_store.h"
 #include "daemon/store/study_store.h"
+#include "daemon/studies/calibrator.h"
 #include "daemon/studies/manager.h"
 #include "daemon/studies/recommender.h"
 #include "daemon/telemetry/sampler.h"
@@ -111,6 +112,7 @@ class Server {
   std::unique_ptr<WorkerPool> pool_;
   std::optional<NodeLease> node_lease_;  // of a private daemon
   std::unique_ptr<StudyManager> studies_;
+  std::unique_ptr<Calibrator> calibrator_;
   std::unique_ptr<SmiFeed> smi_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<DevicesService> devices_;

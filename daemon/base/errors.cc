@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kFields[] = "hbmtune/fields";
 constexpr char kReason[] = "hbmtune/reason";
+constexpr char kRetry[] = "hbmtune/retry";
 
 nlohmann::json Payload(const absl::Status& status, const char* url) {
   auto payload = status.GetPayload(url);
@@ -48,6 +49,16 @@ absl::Status WithReason(absl::Status status, const std::string& reason,
                         const Metadata& metadata) {
   if (!status.ok()) SetReason(status, reason, metadata);
   return status;
+}
+
+absl::Status WithRetry(absl::Status status, absl::Duration wait) {
+  if (!status.ok()) SetPayload(status, kRetry, absl::ToDoubleSeconds(wait));
+  return status;
+}
+
+absl::Duration RetryOf(const absl::Status& status) {
+  const nlohmann::json json = Payload(status, kRetry);
+  return json.is_number() ? absl::Seconds(json.get<double>()) : absl::ZeroDuration();
 }
 
 std::string ReasonOf(const absl::Status& status) {

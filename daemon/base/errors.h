@@ -1,6 +1,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/time/time.h>
 
 #include <map>
 #include <string>
@@ -27,6 +28,10 @@ std::vector<FieldViolation> FieldViolations(const absl::Status& status);
 void SetReason(absl::Status& status, const std::string& reason, const Metadata& metadata = {});
 absl::Status WithReason(absl::Status status, const std::string& reason,
                         const Metadata& metadata = {});
+// When the same request may be made again.
+absl::Status WithRetry(absl::Status status, absl::Duration wait);
+// Zero if the status does not say.
+absl::Duration RetryOf(const absl::Status& status);
 // Empty if there is none.
 std::string ReasonOf(const absl::Status& status);
 Metadata MetadataOf(const absl::Status& status);

@@ -48,8 +48,8 @@ absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path, absl::Durati
   return lock;
 }
 
-void LockFile::WritePid(int64_t pid) {
-  std::string text = absl::StrCat(pid, "\n");
+void LockFile::WritePid(int64_t pid, std::string_view word) {
+  const std::string text = absl::StrCat(pid, word.empty() ? "" : " ", std::string(word), "\n");
   // Only people read it: a failure (full disk) takes nothing from the lock.
   if (ftruncate(fd_.get(), 0) == 0 && pwrite(fd_.get(), text.data(), text.size(), 0) < 0) return;
 }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 
 #include "daemon/base/unique_fd.h"
 
@@ -23,8 +24,8 @@ class LockFile {
                                           mode_t mode = 0600);
 
   int fd() const { return fd_.get(); }
-  // Writes another pid into the file, for the holder that inherits the lock.
-  void WritePid(int64_t pid);
+  // Writes another pid into the file, for the holder that inherits the lock, and a word about it.
+  void WritePid(int64_t pid, std::string_view word = "");
 
  private:
   explicit LockFile(UniqueFd fd) : fd_(std::move(fd)) {}

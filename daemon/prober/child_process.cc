@@ -79,11 +79,9 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const Command& command) {
 
   std::vector<std::string> words = {command.path};
   words.insert(words.end(), command.arguments.begin(), command.arguments.end());
-  std::vector<char*> environment = Pointers(command.environment);
   pid_t pid = 0;
   int error = posix_spawn(&pid, command.path.c_str(), &actions, &attributes,
-                          Pointers(words).data(),
-                          command.environment.empty() ? environ : environment.data());
+                          Pointers(words).data(), environ);
   if (error != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot start ", command.path, ": ", std::strerror(error)));

@@ -18,9 +18,8 @@ class ChildProcess {
  public:
   struct Command {
     std::string path;
-    std::vector<std::string> arguments;    // without the program's name
-    std::vector<std::string> environment;  // NAME=value; empty: ours
-    int inherit = -1;                      // given to the child as descriptor 3
+    std::vector<std::string> arguments;  // without the program's name
+    int inherit = -1;                    // given to the child as descriptor 3
   };
   // UNAVAILABLE names the program and why it cannot be started.
   static absl::StatusOr<ChildProcess> Spawn(const Command& command);

@@ -69,6 +69,11 @@ absl::StatusOr<LockFile> LockDevice(const DeviceLockRequest& request,
     if (cancellation.cancelled()) return absl::CancelledError("cancelled");
     if (absl::Now() < patient_until) continue;
     const int64_t holder = ReadLockPid(path);
+    if (LineOf(path).ends_with(kInUnit)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the device ", request.device, " is held by the probe ", holder,
+                       " in its unit, which ends when its daemon leaves or dies"));
+    }
     if (!RunsProbe(holder, request.probe_path) || HasDaemon(holder)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the device ", request.device, " is held by process ", holder));

@@ -19,7 +19,10 @@ namespace hbmtune::daemon {
 // still holds the lock after `patience` is stopped as any probe is (StopLadder), if it really is
 // one of ours and has lost its daemon: the process that the file names runs `probe_path`, and its
 // parent is no daemon. FAILED_PRECONDITION names the holder if it is somebody else, CANCELLED if
-// `cancellation` came first.
+// `cancellation` came first. One that the file calls a unit's (kInUnit) is never signalled: it may
+// belong to a daemon that lives, and ends by itself when that dies.
+inline constexpr char kInUnit[] = "unit";  // after the pid in the lock's file
+
 struct DeviceLockRequest {
   std::string directory;
   std::string device;

@@ -3,8 +3,6 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,21 +33,12 @@ bool ReadAvailable(int fd, std::string& into) {
   }
 }
 
-bool WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t size = write(fd, bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(size));
-  }
-  return true;
-}
-
 }  // namespace
 
-ProbeSession::ProbeSession(ChildProcess child, const ProbeTask& task,
+ProbeSession::ProbeSession(std::unique_ptr<ProbeLink> probe, const ProbeTask& task,
                            const StopLadder::Times& stop, const Clock& clock, const Log& log)
-    : child_(std::move(child)),
+    : probe_(std::move(probe)),
+      pid_(probe_->pid()),
       task_(task),
       clock_(clock),
       log_(log),
@@ -58,17 +47,16 @@ ProbeSession::ProbeSession(ChildProcess child, const ProbeTask& task,
 
 Measurement ProbeSession::Follow(const std::string& request, const Cancellation& cancellation,
                                  const ProbeObserver& observer) {
-  observer.started(child_.pid());
-  // A probe that is gone already shows in its wait status.
-  WriteAll(child_.input().get(), request);
+  observer.started(pid_);
+  probe_->Send(request);
   for (;;) {
     Wait(cancellation);
     ReadEvents(observer);
     ReadErrors();
-    if (std::optional<int> status = child_.Reap()) {
+    if (auto end = probe_->Ended()) {
       ReadEvents(observer);
       ReadErrors();
-      return Judge(status);
+      return Judge(end);
     }
     if (Now() >= deadline_) Begin(Stop::kTimeout);
     if (Now() >= linger_until_) Begin(Stop::kLingering);
@@ -87,23 +75,14 @@ void ProbeSession::Begin(Stop reason) {
 
 bool ProbeSession::Climb() {
   while (auto action = ladder_.Due(Now())) {
-    switch (*action) {
-      case StopLadder::Action::kInterrupt:
-        child_.input().Reset();
-        child_.Signal(SIGINT);
-        break;
-      case StopLadder::Action::kTerminate:
-        log_.Warning("probe did not stop: SIGTERM", {{"trial", task_.trial}});
-        child_.Signal(SIGTERM);
-        break;
-      case StopLadder::Action::kKill:
-        log_.Warning("probe did not stop: SIGKILL", {{"trial", task_.trial}});
-        child_.Signal(SIGKILL);
-        break;
-      case StopLadder::Action::kGiveUp:
-        log_.Error("probe cannot be killed", {{"trial", task_.trial}, {"pid", child_.pid()}});
-        return false;
+    if (*action == StopLadder::Action::kGiveUp) {
+      log_.Error("probe cannot be ended", {{"trial", task_.trial}, {"pid", pid_}});
+      return false;
     }
+    if (*action != StopLadder::Action::kInterrupt) {
+      log_.Warning("probe did not stop", {{"trial", task_.trial}, {"pid", pid_}});
+    }
+    probe_->Stop(*action);
   }
   return true;
 }
@@ -113,17 +92,17 @@ void ProbeSession::Wait(const Cancellation& cancellation) {
   if (stop_ != Stop::kNone) until = ladder_.Next();
   const absl::Duration wait = std::clamp(until - Now(), absl::ZeroDuration(), absl::Minutes(1));
   // Closed descriptors are given as -1, which poll ignores.
-  std::array<pollfd, 4> fds = {{{child_.output().get(), POLLIN, 0},
-                                {child_.errors().get(), POLLIN, 0},
-                                {child_.pidfd(), POLLIN, 0},
+  std::array<pollfd, 4> fds = {{{probe_->output().get(), POLLIN, 0},
+                                {probe_->errors().get(), POLLIN, 0},
+                                {probe_->ended_fd(), POLLIN, 0},
                                 {stop_ == Stop::kNone ? cancellation.fd() : -1, POLLIN, 0}}};
   poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(wait)) + 1);
 }
 
 void ProbeSession::ReadEvents(const ProbeObserver& observer) {
-  if (!child_.output().valid()) return;
+  if (!probe_->output().valid()) return;
   std::string bytes;
-  if (!ReadAvailable(child_.output().get(), bytes)) child_.output().Reset();
+  if (!ReadAvailable(probe_->output().get(), bytes)) probe_->output().Reset();
   reader_.Append(bytes);
   while (stop_ != Stop::kBadOutput) {
     auto event = reader_.Next();
@@ -154,7 +133,14 @@ void ProbeSession::Handle(const v1::ProbeEvent& event, const ProbeObserver& obse
       finished_ = FromProto<Measurement>(event.finished().measurement());
       linger_until_ = Now() + kLinger;
       break;
+    case v1::ProbeEvent::kCalibrating:
+      observer.calibrating(event.calibrating().done_ratio(), event.calibrating().what());
+      break;
+    case v1::ProbeEvent::kCalibrated:
+      observer.calibrated(event.calibrated().profile_toml());
+      break;
     case v1::ProbeEvent::kStarted:
+      if (pid_ == 0) observer.started(pid_ = event.started().pid());
       if (task_.gpu_unique_id.empty() || event.started().device() == task_.device) break;
       seen_device_ = event.started().device();
       Begin(Stop::kWrongDevice);
@@ -165,8 +151,8 @@ void ProbeSession::Handle(const v1::ProbeEvent& event, const ProbeObserver& obse
 }
 
 void ProbeSession::ReadErrors() {
-  if (!child_.errors().valid()) return;
-  if (!ReadAvailable(child_.errors().get(), error_tail_)) child_.errors().Reset();
+  if (!probe_->errors().valid()) return;
+  if (!ReadAvailable(probe_->errors().get(), error_tail_)) probe_->errors().Reset();
   if (error_tail_.size() > kTailBytes) error_tail_.erase(0, error_tail_.size() - kTailBytes);
 }
 
@@ -176,17 +162,20 @@ std::string ProbeSession::LastWords() const {
   return absl::StrCat("; its last words: ", words.substr(words.rfind('\n') + 1));
 }
 
-Measurement ProbeSession::Judge(std::optional<int> wait_status) const {
+std::string ProbeSession::NameOfProbe() const {
+  return pid_ == 0 ? "the probe" : absl::StrCat("the probe (process ", pid_, ")");
+}
+
+Measurement ProbeSession::Judge(const std::optional<ProbeEnd>& end) const {
   const bool stopped = stop_ == Stop::kTimeout || stop_ == Stop::kCancelled;
   const bool stands = finished_ && stop_ != Stop::kWrongDevice;
   if (stands && !(stopped && finished_->outcome == Outcome::kCancelled)) return *finished_;
   const std::string where =
       any_step_ ? absl::StrCat("after step ", last_step_.index) : "before its first step";
   Measurement measurement = finished_.value_or(Measurement{});
-  if (!wait_status) {
+  if (!end) {
     measurement.outcome = Outcome::kDeviceLost;
-    measurement.message = absl::StrCat("the probe (process ", child_.pid(),
-                                       ") is still there after SIGKILL, ", where);
+    measurement.message = absl::StrCat(NameOfProbe(), " ", probe_->StillThere(), ", ", where);
   } else if (stop_ == Stop::kTimeout) {
     measurement.outcome = Outcome::kTimeout;
     measurement.message =
@@ -203,11 +192,9 @@ Measurement ProbeSession::Judge(std::optional<int> wait_status) const {
     measurement.outcome = Outcome::kCrashed;
     measurement.message = absl::StrCat(bad_output_, LastWords());
   } else {
-    const bool killed = WIFSIGNALED(*wait_status) && WTERMSIG(*wait_status) == SIGKILL;
     measurement.outcome = Outcome::kCrashed;
-    measurement.message = absl::StrCat(
-        "the probe ended with ", DescribeWaitStatus(*wait_status), " ", where,
-        killed ? "; somebody killed it, perhaps the kernel for want of memory" : "", LastWords());
+    measurement.message =
+        absl::StrCat(NameOfProbe(), " ", end->how, " ", where, end->hint, LastWords());
   }
   return measurement;
 }

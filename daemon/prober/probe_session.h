@@ -2,13 +2,14 @@
 
 #include <absl/time/time.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
-#include "daemon/prober/child_process.h"
 #include "daemon/prober/event_reader.h"
+#include "daemon/prober/probe_link.h"
 #include "daemon/prober/prober.h"
 #include "daemon/prober/stop_ladder.h"
 
@@ -17,15 +18,17 @@ namespace hbmtune::daemon {
 // One running probe, from its request to its end. Used by one thread, once.
 class ProbeSession {
  public:
-  ProbeSession(ChildProcess child, const ProbeTask& task, const StopLadder::Times& stop,
-               const Clock& clock, const Log& log);
+  ProbeSession(std::unique_ptr<ProbeLink> probe, const ProbeTask& task,
+               const StopLadder::Times& stop, const Clock& clock, const Log& log);
 
   // Sends the request, follows the probe until it is gone, and judges how it ended.
   Measurement Follow(const std::string& request, const Cancellation& cancellation,
                      const ProbeObserver& observer);
-  // After Follow: the probe is still there, in spite of SIGKILL.
+  // After Follow: the probe is still there, in spite of all that was tried.
   bool lost() const { return lost_; }
-  ChildProcess TakeChild() && { return std::move(child_); }
+  std::unique_ptr<ProbeLink> TakeProbe() && { return std::move(probe_); }
+  // The probe's process, once it is known.
+  int64_t pid() const { return pid_; }
 
  private:
   enum class Stop { kNone, kTimeout, kCancelled, kBadOutput, kWrongDevice, kLingering };
@@ -37,10 +40,12 @@ class ProbeSession {
   void ReadEvents(const ProbeObserver& observer);
   void ReadErrors();
   void Handle(const v1::ProbeEvent& event, const ProbeObserver& observer);
-  Measurement Judge(std::optional<int> wait_status) const;
+  Measurement Judge(const std::optional<ProbeEnd>& end) const;
+  std::string NameOfProbe() const;
   std::string LastWords() const;
 
-  ChildProcess child_;
+  std::unique_ptr<ProbeLink> probe_;
+  int64_t pid_ = 0;
   const ProbeTask& task_;
   const Clock& clock_;
   const Log& log_;

@@ -1,12 +1,15 @@
 #include "daemon/prober/prober.h"
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <fcntl.h>
 #include <google/protobuf/util/delimited_message_util.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,14 +17,13 @@
 #include <sstream>
 
 #include "daemon/base/failpoint.h"
-#include "daemon/prober/child_process.h"
+#include "daemon/prober/child_link.h"
 #include "daemon/prober/device_lock.h"
+#include "daemon/prober/event_reader.h"
 #include "daemon/prober/probe_session.h"
-#include "hbmtune/v1/probe.pb.h"
+#include "daemon/prober/unit_link.h"
 #include "kernels/core/hash.h"
 #include "proto/convert.h"
-
-extern "C" char** environ;
 
 namespace hbmtune::daemon {
 namespace {
@@ -39,8 +41,15 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
   request.set_step_budget_seconds(task.step_budget_seconds);
   request.set_seed(task.seed);
   request.set_world_size(1);
+  request.set_gpu_unique_id(task.gpu_unique_id);
+  request.set_threads(task.threads);
+  if (task.calibration_seconds) {
+    request.mutable_calibration()->set_budget_seconds(*task.calibration_seconds);
+  }
   return request;
 }
+
+absl::Status StatusOfErrno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
 constexpr char kResultSuffix[] = ".result";
 
@@ -50,31 +59,19 @@ std::string FileNameOf(const std::string& trial) {
 
 // By what is asked, not by the trial's name alone: a new database counts from 1 again.
 std::string ResultPath(const std::string& directory, const v1::ProbeRequest& request) {
-  if (directory.empty()) return "";
+  if (directory.empty() || request.has_calibration()) return "";
   return absl::StrCat(directory, "/", FileNameOf(request.trial()),
                       HashText(request.SerializeAsString()), kResultSuffix);
 }
 
 std::optional<Measurement> LeftResult(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  v1::ProbeEvent::Finished finished;
-  if (path.empty() || !file || !finished.ParseFromIstream(&file)) return std::nullopt;
-  return FromProto<Measurement>(finished.measurement());
-}
-
-// A GPU's probe sees that GPU alone, whatever our own environment hides from us or shows.
-std::vector<std::string> EnvironmentOf(const ProbeTask& task) {
-  std::vector<std::string> variables;
-  if (task.gpu_unique_id.empty()) return variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text(*variable);
-    const std::string_view name = text.substr(0, text.find('='));
-    const bool chooses = name == "ROCR_VISIBLE_DEVICES" || name == "HIP_VISIBLE_DEVICES" ||
-                         name == "CUDA_VISIBLE_DEVICES" || name == "GPU_DEVICE_ORDINAL";
-    if (!chooses) variables.emplace_back(text);
-  }
-  variables.push_back("ROCR_VISIBLE_DEVICES=GPU-" + task.gpu_unique_id);
-  return variables;
+  std::ostringstream bytes;
+  if (!path.empty()) bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  EventReader reader;
+  reader.Append(bytes.str());
+  auto event = reader.Next();
+  if (!event.ok() || !*event || !(*event)->has_finished()) return std::nullopt;
+  return FromProto<Measurement>((*event)->finished().measurement());
 }
 
 }  // namespace
@@ -112,22 +109,51 @@ absl::StatusOr<Measurement> Prober::Run(const ProbeTask& task, const Cancellatio
     return *left;
   }
   if (absl::Status status = observer.locked(); !status.ok()) return status;
-  probe_request.set_journal_path(settings_.journal_path);
-  probe_request.set_result_path(result_path);
-  ChildProcess::Command command;
-  command.path = settings_.probe_path;
-  command.inherit = lock->fd();
-  command.environment = EnvironmentOf(task);
-  auto child = ChildProcess::Spawn(command);
-  if (!child.ok()) return child.status();
-  lock->WritePid(child->pid());
+  const bool in_unit = !settings_.probe_socket.empty();
+  const absl::Cleanup tidy = [&] {  // the file that StartInUnit made
+    if (in_unit && !LeftResult(result_path)) std::remove(result_path.c_str());
+  };
+  auto probe = Start(probe_request, lock->fd(), result_path);
+  if (!probe.ok()) return probe.status();
+  if (!in_unit) lock->WritePid((*probe)->pid());
   Failpoint("probe-started");
-  ProbeSession session(*std::move(child), task, settings_.stop, clock_, log_);
+  ProbeObserver noting = observer;
+  noting.started = [&](int64_t pid) {
+    if (in_unit && pid != 0) lock->WritePid(pid, kInUnit);
+    observer.started(pid);
+  };
+  ProbeSession session(*std::move(probe), task, settings_.stop, clock_, log_);
   std::ostringstream bytes;
   google::protobuf::util::SerializeDelimitedToOstream(probe_request, &bytes);
-  Measurement measurement = session.Follow(bytes.str(), cancellation, observer);
-  if (session.lost()) lost_.Keep(std::move(session).TakeChild());
+  Measurement measurement = session.Follow(bytes.str(), cancellation, noting);
+  const int64_t pid = session.pid();
+  if (session.lost()) lost_.Keep(std::move(session).TakeProbe(), pid);
   return measurement;
+}
+
+absl::StatusOr<std::unique_ptr<ProbeLink>> Prober::Start(v1::ProbeRequest& request, int lock_fd,
+                                                         const std::string& result_path) const {
+  if (!settings_.probe_socket.empty()) return StartInUnit(request, lock_fd, result_path);
+  request.set_journal_path(settings_.journal_path);
+  request.set_result_path(result_path);
+  return SpawnProbe(settings_.probe_path, lock_fd);
+}
+
+absl::StatusOr<std::unique_ptr<ProbeLink>> Prober::StartInUnit(
+    v1::ProbeRequest& request, int lock_fd, const std::string& result_path) const {
+  std::vector<UniqueFd> files;
+  files.emplace_back(fcntl(lock_fd, F_DUPFD_CLOEXEC, 0));
+  request.add_files(v1::PROBE_FILE_LOCK);
+  const auto add = [&](const std::string& path, int flags, v1::ProbeFile what) {
+    if (path.empty()) return absl::OkStatus();
+    files.emplace_back(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644));
+    request.add_files(what);
+    return files.back().valid() ? absl::OkStatus() : StatusOfErrno("cannot open " + path);
+  };
+  absl::Status status = add(result_path, O_TRUNC, v1::PROBE_FILE_RESULT);
+  if (status.ok()) status = add(settings_.journal_path, O_APPEND, v1::PROBE_FILE_JOURNAL);
+  if (!status.ok()) return status;
+  return ConnectProbe(settings_.probe_socket, std::move(files));
 }
 
 void Prober::Forget(const ProbeTask& task) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,15 +13,17 @@
 #include "daemon/base/lock_file.h"
 #include "daemon/base/log.h"
 #include "daemon/prober/cancellation.h"
+#include "daemon/prober/probe_link.h"
 #include "daemon/prober/reaper.h"
 #include "daemon/prober/stop_ladder.h"
+#include "hbmtune/v1/probe.pb.h"
 #include "kernels/core/result.h"
 #include "kernels/core/train_config.h"
 #include "kernels/core/workload.h"
 
 namespace hbmtune::daemon {
 
-// One trial for hbmtune-probe.
+// One trial for hbmtune-probe, or a calibration.
 struct ProbeTask {
   std::string trial;  // "studies/7/trials/3"
   Workload workload;
@@ -35,6 +38,10 @@ struct ProbeTask {
   absl::Duration deadline = absl::Minutes(5);
   // Of a GPU: the one that the probe may see, by its unique id; empty elsewhere.
   std::string gpu_unique_id;
+  // Set: no trial, the device (`host`) is measured; of the rest only trial, device and deadline
+  // count.
+  std::optional<double> calibration_seconds;
+  int64_t threads = 0;  // of a calibration; 0: all cores
 };
 
 // A step that a running probe has finished.
@@ -50,11 +57,17 @@ struct ProbeObserver {
   // The device's lock is held and no earlier probe is left: a status keeps the probe from starting
   // and is Run's.
   std::function<absl::Status()> locked = [] { return absl::OkStatus(); };
+  // There is a probe. 0: its process is not known yet; called again when it is.
   std::function<void(int64_t pid)> started = [](int64_t) {};
   std::function<void(const ProbeStep&)> step = [](const ProbeStep&) {};
+  // Of a calibration: how far it is, and before its end the profile as TOML.
+  std::function<void(double done_ratio, const std::string& what)> calibrating =
+      [](double, const std::string&) {};
+  std::function<void(const std::string& profile_toml)> calibrated = [](const std::string&) {};
 };
 
-// Runs probes, one process each, under their device's lock. Ignores SIGPIPE for the process.
+// Runs probes, one process each, under their device's lock: as children, or where there is a
+// `probe_socket` in the unit behind it. Ignores SIGPIPE for the process.
 class Prober {
  public:
   struct Settings {
@@ -63,12 +76,14 @@ class Prober {
     std::string journal_path;      // empty: none
     std::string result_directory;  // of results that were not stored yet; empty: none
     StopLadder::Times stop;
+    std::string probe_socket = {};  // empty: probes are children, of probe_path
   };
   Prober(Settings settings, const Clock& clock, const Log& log);
 
   // Blocks until the probe is gone. However it ended, there is a measurement: what it reported, or
   // CRASHED, TIMEOUT, CANCELLED or DEVICE_LOST with a sentence. A status only if there was no
-  // probe: the program cannot be started, or the device's lock cannot be had. Any thread.
+  // probe: the program cannot be started, or its socket (FAILED_PRECONDITION: that may change) or
+  // the device's lock cannot be had. Any thread.
   // A result that an earlier daemon of this state did not live to store is returned as it is.
   absl::StatusOr<Measurement> Run(const ProbeTask& task, const Cancellation& cancellation,
                                   const ProbeObserver& observer) const;
@@ -85,6 +100,11 @@ class Prober {
 
  private:
   absl::StatusOr<LockFile> Lock(const ProbeTask& task, const Cancellation& cancellation) const;
+  // Says in the request where journal and result go, and starts who is to get it.
+  absl::StatusOr<std::unique_ptr<ProbeLink>> Start(v1::ProbeRequest& request, int lock_fd,
+                                                   const std::string& result_path) const;
+  absl::StatusOr<std::unique_ptr<ProbeLink>> StartInUnit(v1::ProbeRequest& request, int lock_fd,
+                                                         const std::string& result_path) const;
 
   const Settings settings_;
   const Clock& clock_;

@@ -4,17 +4,17 @@
 
 namespace hbmtune::daemon {
 
-void Reaper::Keep(ChildProcess child) {
+void Reaper::Keep(std::unique_ptr<ProbeLink> probe, int64_t pid) {
   absl::MutexLock lock(&mutex_);
-  lost_.push_back(std::move(child));
+  lost_.push_back({std::move(probe), pid});
 }
 
 std::vector<int64_t> Reaper::Reap() {
   std::vector<int64_t> gone;
   absl::MutexLock lock(&mutex_);
-  std::erase_if(lost_, [&](ChildProcess& child) {
-    if (!child.Reap()) return false;
-    gone.push_back(child.pid());
+  std::erase_if(lost_, [&](Lost& lost) {
+    if (!lost.probe->Ended()) return false;
+    gone.push_back(lost.pid);
     return true;
   });
   return gone;

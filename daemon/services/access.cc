@@ -43,6 +43,7 @@ constexpr Method kMethods[] = {
     {"hbmtune.v1.Devices.ReleaseLease", Role::kTune},
     {"hbmtune.v1.Devices.Quiesce", Role::kAdmin},
     {"hbmtune.v1.Devices.Resume", Role::kAdmin},
+    {"hbmtune.v1.Devices.Calibrate", Role::kAdmin},
     {"hbmtune.v1.Devices.ReportAllocator", Role::kTune},
     {"hbmtune.v1.Devices.WatchMemory", Role::kRead},
     {"hbmtune.v1.Devices.ListMemoryMinutes", Role::kRead},
@@ -86,9 +87,13 @@ Role RoleFor(std::string_view full_method) {
   return Role::kNone;
 }
 
-Access::Access(const Peers& peers, const Rules& rules) : peers_(peers) { SetRules(rules); }
+Access::Access(const Peers& peers, const Clock& clock, const Rules& rules)
+    : peers_(peers), rate_limit_(clock) {
+  SetRules(rules);
+}
 
 void Access::SetRules(const Rules& rules) {
+  rate_limit_.SetRate(rules.requests_per_second);
   std::set<int64_t> admins = GroupIds(rules.admin_groups);
   std::set<int64_t> tuners = GroupIds(rules.tune_groups);
   std::set<int64_t> readers = GroupIds(rules.read_groups);
@@ -151,11 +156,23 @@ absl::StatusOr<std::map<std::string, PeerIdentity>> ParseTlsUsers(const std::str
   return users;
 }
 
+absl::Status Access::CheckRate(const Caller& caller) const {
+  if (caller.role == Role::kAdmin) return absl::OkStatus();
+  const absl::Duration wait = rate_limit_.Take(caller.identity.uid);
+  if (wait == absl::ZeroDuration()) return absl::OkStatus();
+  return WithRetry(WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                  "user ", caller.identity.uid,
+                                  " asks more often than max_requests_per_user lets him")),
+                              "RATE_EXCEEDED"),
+                   wait);
+}
+
 absl::StatusOr<Caller> Access::Check(const grpc::CallbackServerContext& context,
                                      std::string_view full_method) const {
   auto identity = Identify(context);
   if (!identity.ok()) return identity.status();
   const Caller caller{*identity, RoleOf(*identity)};
+  if (absl::Status status = CheckRate(caller); !status.ok()) return status;
   const Role needed = RoleFor(full_method);
   if (needed != Role::kNone && caller.role >= needed) return caller;
   return WithReason(absl::PermissionDeniedError(absl::StrCat(

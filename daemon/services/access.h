@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "daemon/net/peers.h"
+#include "daemon/services/rate_limit.h"
 #include "kernels/core/visit.h"
 
 namespace hbmtune::daemon {
@@ -56,15 +57,17 @@ class Access {
     std::string read_groups;
     Role default_role = Role::kTune;
     std::string tls_users;  // ParseTlsUsers
+    double requests_per_second = 1000;  // of each user who is no admin, see RateLimit
   };
-  Access(const Peers& peers, const Rules& rules);
+  Access(const Peers& peers, const Clock& clock, const Rules& rules);
 
   // From now on; users' groups are asked for anew.
   void SetRules(const Rules& rules) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Who calls: by the socket's credentials, over TCP by the certificate. UNAUTHENTICATED if the
   // connection is gone or its certificate names nobody, PERMISSION_DENIED (ROLE_MISSING) if the
-  // role of the caller is too weak for the method.
+  // role of the caller is too weak for the method, RESOURCE_EXHAUSTED (RATE_EXCEEDED) with the time
+  // to wait if he asks too often.
   absl::StatusOr<Caller> Check(const grpc::CallbackServerContext& context,
                                std::string_view full_method) const ABSL_LOCKS_EXCLUDED(mutex_);
   Role RoleOf(const PeerIdentity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,7 +77,10 @@ class Access {
       ABSL_LOCKS_EXCLUDED(mutex_);
   Role Work(const PeerIdentity& identity) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  absl::Status CheckRate(const Caller& caller) const;
+
   const Peers& peers_;
+  mutable RateLimit rate_limit_;
   mutable absl::Mutex mutex_;
   std::set<int64_t> admin_gids_ ABSL_GUARDED_BY(mutex_);
   std::set<int64_t> tune_gids_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "daemon/base/errors.h"
+#include "daemon/services/calibrate_stream.h"
 #include "daemon/services/memory_history.h"
 #include "daemon/services/memory_reports.h"
 #include "daemon/services/messages.h"
@@ -31,6 +32,29 @@ absl::StatusOr<absl::Duration> ParsePeriod(double seconds) {
                                                      ": it must be between 0.1 and 3600"));
   }
   return absl::Seconds(seconds);
+}
+
+absl::StatusOr<Calibrator::Request> ParseCalibration(const v1::CalibrateRequest& message,
+                                                     const DeviceInfo& device) {
+  constexpr double kMostSeconds = 3600;
+  constexpr int64_t kMostThreads = 1024;
+  if (device.kind != DeviceKind::kHost) {
+    return FieldError("device",
+                      absl::StrCat(device.name, " cannot be calibrated, only host so far"));
+  }
+  const double seconds = message.budget_seconds();
+  if (!(seconds >= 0 && seconds <= kMostSeconds)) {
+    return FieldError("budget_seconds", absl::StrCat("budget_seconds is ", seconds,
+                                                     ": it must be between 0 and 3600"));
+  }
+  if (message.threads() < 0 || message.threads() > kMostThreads) {
+    return FieldError("threads", absl::StrCat("threads is ", message.threads(),
+                                              ": it must be between 0 and 1024"));
+  }
+  Calibrator::Request request;
+  if (seconds > 0) request.budget_seconds = seconds;
+  request.threads = message.threads();
+  return request;
 }
 
 void SetLease(const Lease& lease, v1::LeaseState state, bool durable, v1::Lease& message) {
@@ -220,6 +244,18 @@ absl::StatusOr<std::string> DevicesService::MayReport(const Caller& caller,
   auto lease = LeaseFor(caller, job_id);
   if (absl::IsPermissionDenied(lease.status())) return lease.status();
   return found->name;
+}
+
+grpc::ServerWriteReactor<v1::CalibrateEvent>* DevicesService::Calibrate(
+    grpc::CallbackServerContext* context, const v1::CalibrateRequest* message) {
+  auto caller = answer_.Check(context, "Calibrate");
+  if (!caller.ok()) return RefuseCalibration(ToGrpc(caller.status()));
+  auto device = parts_.catalogue.Find(message->device());
+  if (!device.ok()) return RefuseCalibration(ToGrpc(device.status()));
+  auto request = ParseCalibration(*message, *device);
+  if (!request.ok()) return RefuseCalibration(ToGrpc(request.status()));
+  request->uid = caller->identity.uid;
+  return StreamCalibration(parts_.calibrator, *request);
 }
 
 grpc::ServerReadReactor<v1::ReportAllocatorRequest>* DevicesService::ReportAllocator(

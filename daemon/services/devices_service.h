@@ -6,6 +6,7 @@
 #include "daemon/services/lease_waiters.h"
 #include "daemon/services/memory_streams.h"
 #include "daemon/store/memory_store.h"
+#include "daemon/studies/calibrator.h"
 #include "daemon/studies/manager.h"
 #include "hbmtune/v1/devices.grpc.pb.h"
 
@@ -19,6 +20,7 @@ class DevicesService final : public v1::Devices::CallbackService {
     const StudyManager& studies;
     DeviceArbiter& arbiter;
     GpuGuard& gpus;
+    Calibrator& calibrator;
     LeaseWaiters& waiters;
     JobMonitors& monitors;
     MemoryStreams& memory_streams;
@@ -54,6 +56,8 @@ class DevicesService final : public v1::Devices::CallbackService {
   grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
                                    const v1::ResumeRequest* request,
                                    v1::ResumeResponse* response) override;
+  grpc::ServerWriteReactor<v1::CalibrateEvent>* Calibrate(
+      grpc::CallbackServerContext* context, const v1::CalibrateRequest* request) override;
   grpc::ServerReadReactor<v1::ReportAllocatorRequest>* ReportAllocator(
       grpc::CallbackServerContext* context, v1::ReportAllocatorResponse* response) override;
   grpc::ServerWriteReactor<v1::MemorySample>* WatchMemory(

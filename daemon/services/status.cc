@@ -33,6 +33,14 @@ grpc::Status ToGrpc(const absl::Status& status) {
     for (const auto& [key, value] : MetadataOf(status)) (*info.mutable_metadata())[key] = value;
     details.add_details()->PackFrom(info);
   }
+  if (const absl::Duration wait = RetryOf(status); wait > absl::ZeroDuration()) {
+    constexpr int64_t kNanoseconds = 1'000'000'000;
+    const int64_t nanoseconds = absl::ToInt64Nanoseconds(wait);
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(nanoseconds / kNanoseconds);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanoseconds % kNanoseconds));
+    details.add_details()->PackFrom(retry);
+  }
   return grpc::Status(code, details.message(), details.SerializeAsString());
 }
 

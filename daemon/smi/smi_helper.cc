@@ -74,7 +74,7 @@ void SmiHelper::Stop() {
 }
 
 absl::Status SmiHelper::Start() {
-  auto child = ChildProcess::Spawn({options_.program, options_.arguments, {}, -1});
+  auto child = ChildProcess::Spawn({options_.program, options_.arguments, -1});
   if (!child.ok()) return child.status();
   child_.emplace(std::move(*child));
   return absl::OkStatus();

@@ -33,7 +33,8 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
     TellQueued(session.plan().device.name);
     StudyRunner(session, stop,
                 {parts_.store, parts_.prober, parts_.arbiter, parts_.gpus, parts_.node,
-                 parts_.clock, parts_.log, parts_.count_trial})
+                 parts_.clock, parts_.log, parts_.count_trial,
+                 [this, &session] { TellQueued(session.plan().device.name); }})
         .Run();
   };
   callbacks.failed_to_open = [this](int64_t id, const absl::Status& why) { FailStudy(id, why); };
@@ -163,7 +164,10 @@ void StudyManager::TellQueued(const std::string& device) {
   }
   for (int64_t id : order.waiting) {
     auto record = Get(id);
-    if (record.ok() && record->state == StudyState::kQueued) hub_.Publish(id, *record);
+    if (!record.ok() || record->state != StudyState::kQueued) continue;
+    hub_.Publish(id, *record);
+    // It may have begun meanwhile: what is told last is what holds.
+    if (auto running = RunningRecord(id)) hub_.Publish(id, *running);
   }
 }
 
@@ -218,7 +222,11 @@ void StudyManager::Cancel(int64_t study_id, const std::string& why, Done done) {
       return;
     }
   }
-  if (found == DeviceQueue::Found::kWaiting) return done(EndWaiting(*std::move(record), why));
+  if (found == DeviceQueue::Found::kWaiting) {
+    const std::string device = record->spec.device;
+    done(EndWaiting(*std::move(record), why));
+    return TellQueued(device);
+  }
   done(Get(study_id));  // it ended in between
 }
 

@@ -69,19 +69,26 @@ void StudyRunner::Run() {
   parts_.node.give_back(session_.plan().device.name);
 }
 
+void StudyRunner::SetMessage(const std::string& message) {
+  session_.SetMessage(message);
+  parts_.waits_otherwise();
+}
+
 absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) {
-  for (bool warned = false;; warned = true) {
+  for (std::string told;;) {
     absl::Status status = attempt();
     const bool wait = absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status);
     if (!wait) {
-      if (warned && status.ok()) session_.SetMessage("");
+      if (!told.empty() && status.ok()) SetMessage("");
       return status;
     }
     if (stopped()) return status;
-    if (!warned) {
+    const std::string why = absl::StrCat("waits: ", std::string(status.message()));
+    if (told.empty()) {
       parts_.log.Warning("study waits", {{"study", session_.id()}, {"error", status}});
-      session_.SetMessage(absl::StrCat("waits: ", std::string(status.message())));
     }
+    if (why != told) SetMessage(why);
+    told = why;
     SleepUnlessStopped(stop_.cancellation(), kRetryEvery);
   }
 }
@@ -89,7 +96,12 @@ absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) 
 void StudyRunner::ServeProbers() {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
   ClientProbes& probes = *session_.client_probes();
+  std::string told;  // what it waits for, by the word of the probers' calls
   while (!stopped() && probes.over().empty()) {
+    if (std::string now = session_.Snapshot().message; now != told) {
+      told = std::move(now);
+      parts_.waits_otherwise();
+    }
     if (int64_t taken = probes.TakeFromSilent(); taken > 0) {
       parts_.log.Warning("a prober fell silent", {{"study", session_.id()}, {"trials", taken}});
     }
@@ -176,7 +188,7 @@ absl::Status StudyRunner::Collect(TrialRecord& trial) {
   return absl::OkStatus();
 }
 
-ProbeObserver StudyRunner::Observe(const TrialRecord& trial, int64_t& pid) {
+ProbeObserver StudyRunner::Observe(const TrialRecord& trial, std::optional<int64_t>& pid) {
   ProbeObserver observer;
   const DeviceInfo& device = session_.plan().device;
   if (device.kind == DeviceKind::kGpu) {
@@ -184,11 +196,12 @@ ProbeObserver StudyRunner::Observe(const TrialRecord& trial, int64_t& pid) {
   }
   observer.started = [this, &trial, &pid](int64_t started) {
     pid = started;
+    if (started == 0) return;
     parts_.log.Info("probe starts", {{"trial", TrialName(trial.study_id, trial.number)},
-                                     {"pid", pid},
+                                     {"pid", started},
                                      {"attempt", trial.attempts}});
     // For people who look for an orphan; the device's lock is what keeps it apart.
-    parts_.store.SetProber(trial, pid, parts_.clock.BootId()).IgnoreError();
+    parts_.store.SetProber(trial, started, parts_.clock.BootId()).IgnoreError();
   };
   observer.step = [this, &trial](const ProbeStep& step) {
     session_.Progress({trial.study_id, trial.number, step.index, step.seconds, step.loss,
@@ -209,10 +222,10 @@ absl::Status StudyRunner::Probe(TrialRecord& trial) {
   auto permit = parts_.arbiter.BeginProbe(device.name, {study.spec.job_id, study.owner_uid});
   if (!permit.ok()) return permit.status();
   trial.start_time = parts_.clock.Now();
-  int64_t pid = 0;
+  std::optional<int64_t> pid;  // of a probe that there was
   auto measurement = parts_.prober.Run(task, *cancellation, Observe(trial, pid));
   interrupted_ = cancellation->cancelled();
-  if (pid != 0 && device.kind == DeviceKind::kGpu) parts_.gpus.AwaitBaseline(device.name, pid);
+  if (pid && device.kind == DeviceKind::kGpu) parts_.gpus.AwaitBaseline(device.name, *pid);
   if (!measurement.ok()) return measurement.status();
   parts_.log.Info("probe ends", {{"trial", TrialName(trial.study_id, trial.number)},
                            {"outcome", Name(measurement->outcome)},

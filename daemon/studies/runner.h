@@ -71,6 +71,8 @@ class StudyRunner {
     const Clock& clock;
     const Log& log;
     TrialCounter count;
+    // What the study waits for has changed.
+    std::function<void()> waits_otherwise = [] {};
   };
   StudyRunner(StudySession& session, StopRequest& stop, const Parts& parts);
 
@@ -86,7 +88,7 @@ class StudyRunner {
   absl::Status Execute(TrialRecord& trial);
   absl::Status Collect(TrialRecord& trial);
   absl::Status Probe(TrialRecord& trial);
-  ProbeObserver Observe(const TrialRecord& trial, int64_t& pid);
+  ProbeObserver Observe(const TrialRecord& trial, std::optional<int64_t>& pid);
   // A probe that refuses a config that the space allows refuses its device.
   bool RefusesGpu(const TrialRecord& trial) const;
   ProbeTask TaskFor(const TrialRecord& trial) const;
@@ -94,6 +96,7 @@ class StudyRunner {
   std::string EndMessage(const std::string& why) const;
   // Repeats `attempt` while the store or the device is out of reach; the last status otherwise.
   absl::Status Persist(const std::function<absl::Status()>& attempt);
+  void SetMessage(const std::string& message);
 
   StudySession& session_;
   StopRequest& stop_;

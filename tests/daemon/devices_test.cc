@@ -5,7 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/errors.h"
 #include "daemon/services/access.h"
+#include "daemon/services/status.h"
 #include "tests/daemon/server_fixture.h"
 #include "tests/support/fake_node.h"
 #include "tests/support/http_get.h"
@@ -242,18 +244,59 @@ TEST(Access, HasARoleForEveryMethod) {
       ++methods;
     }
   }
-  EXPECT_EQ(methods, 26);
+  EXPECT_EQ(methods, 27);
   EXPECT_EQ(RoleFor("hbmtune.v1.Tuning.DropDatabase"), Role::kNone);
   EXPECT_EQ(RoleFor("hbmtune.v1.Devices.Quiesce"), Role::kAdmin);
 }
 
 TEST(Access, GivesRolesByUserAndGroup) {
   Peers peers;
-  Access access(peers, {"root", "daemon", "", Role::kRead, ""});
+  const SystemClock clock;
+  Access access(peers, clock, {"root", "daemon", "", Role::kRead, ""});
   EXPECT_EQ(access.RoleOf({0, 0, 1}), Role::kAdmin);
   EXPECT_EQ(access.RoleOf({64999, 64999, 1}), Role::kRead);
   EXPECT_EQ(access.RoleOf({64998, 0, 1}), Role::kAdmin);  // by the connection's group
   EXPECT_EQ(access.RoleOf({64997, 1, 1}), Role::kTune);   // group daemon has the id 1
+}
+
+class StoppedClock final : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch() + now; }
+  absl::Duration SinceBoot() const override { return now; }
+  std::string BootId() const override { return "boot"; }
+
+  absl::Duration now;
+};
+
+TEST(RateLimit, LetsABurstThroughAndThenTheRate) {
+  StoppedClock clock;
+  RateLimit limit(clock);
+  limit.SetRate(10);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(limit.Take(7), absl::ZeroDuration()) << i;
+  EXPECT_EQ(limit.Take(7), absl::Milliseconds(100));
+  EXPECT_EQ(limit.Take(8), absl::ZeroDuration()) << "another's bucket is his own";
+  clock.now += absl::Milliseconds(50);
+  EXPECT_EQ(limit.Take(7), absl::Milliseconds(50));
+  clock.now += absl::Milliseconds(50);
+  EXPECT_EQ(limit.Take(7), absl::ZeroDuration());
+  EXPECT_GT(limit.Take(7), absl::ZeroDuration());
+  clock.now += absl::Hours(1);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(limit.Take(7), absl::ZeroDuration()) << i;
+  EXPECT_GT(limit.Take(7), absl::ZeroDuration()) << "no more than a burst is saved";
+}
+
+TEST(RateLimit, TellsWhenToAskAgain) {
+  const grpc::Status status = ToGrpc(
+      WithRetry(WithReason(absl::ResourceExhaustedError("too often"), "RATE_EXCEEDED"),
+                absl::Milliseconds(1250)));
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  ASSERT_EQ(details.details_size(), 2);
+  google::rpc::RetryInfo retry;
+  ASSERT_TRUE(details.details(1).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
+  EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
 }
 
 TEST_F(DevicesTest, TheStatusPageShowsStudiesAndNoUsers) {

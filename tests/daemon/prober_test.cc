@@ -4,18 +4,22 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "daemon/base/lock_file.h"
 #include "daemon/prober/event_reader.h"
 #include "kernels/core/json.h"
+#include "tests/support/probe_unit.h"
 #include "tests/support/temp_dir.h"
 
 namespace hbmtune::daemon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The ladder, ten times as steep.
@@ -26,8 +30,13 @@ StopLadder::Times QuickStop() {
 class ProberTest : public ::testing::Test {
  protected:
   Prober MakeProber(const std::string& path = FAKE_PROBE) {
-    return Prober({path, dir_.path(), dir_.path() + "/journal", dir_.path(), QuickStop()}, clock_,
-                  log_);
+    return Prober({path, dir_.path(), dir_.path() + "/journal", dir_.path(), QuickStop(), socket_},
+                  clock_, log_);
+  }
+  // From now on probes run in a unit, started by systemd's activator.
+  void StartUnit() {
+    socket_ = dir_.path() + "/probe.sock";
+    unit_.emplace(socket_, FAKE_PROBE);
   }
   ProbeTask Task(const std::string& behaviour, int64_t micro_batch = 4) {
     ProbeTask task;
@@ -55,9 +64,26 @@ class ProberTest : public ::testing::Test {
   Log log_{LogFormat::kLogfmt, LogLevel::kError, ""};
   Cancellation cancellation_;
   ProbeObserver observer_;
+  std::string socket_;
+  std::optional<testing::ProbeUnit> unit_;
 };
 
-TEST_F(ProberTest, TakesTheResultThatADaemonDidNotLiveToStore) {
+class UnitProberTest : public ProberTest {
+ protected:
+  UnitProberTest() { StartUnit(); }
+};
+
+// What holds for children and for units.
+class EveryProberTest : public ProberTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  EveryProberTest() {
+    if (GetParam()) StartUnit();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryProberTest, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "unit" : "child"; });
+
+TEST_P(EveryProberTest, TakesTheResultThatADaemonDidNotLiveToStore) {
   const Measurement first = Run(Task("plain"));
   const std::string journal = Journal();
   EXPECT_EQ(ToJson(Run(Task("plain"))), ToJson(first));
@@ -67,12 +93,12 @@ TEST_F(ProberTest, TakesTheResultThatADaemonDidNotLiveToStore) {
   EXPECT_NE(Journal(), journal);
 }
 
-TEST_F(ProberTest, TakesNoResultOfAnotherQuestion) {
+TEST_P(EveryProberTest, TakesNoResultOfAnotherQuestion) {
   Run(Task("plain"));
   EXPECT_EQ(Run(Task("plain", 8)).peak_allocated_bytes, 8000);
 }
 
-TEST_F(ProberTest, BringsBackWhatTheProbeMeasured) {
+TEST_P(EveryProberTest, BringsBackWhatTheProbeMeasured) {
   int64_t pid = 0;
   std::vector<int64_t> steps;
   observer_.started = [&](int64_t started) { pid = started; };
@@ -87,7 +113,7 @@ TEST_F(ProberTest, BringsBackWhatTheProbeMeasured) {
                            "\nfinished studies/1/trials/1 OK\n");
 }
 
-TEST_F(ProberTest, KeepsWhereMemoryRanOut) {
+TEST_P(EveryProberTest, KeepsWhereMemoryRanOut) {
   Measurement measurement = Run(Task("plain", 21));
   EXPECT_EQ(measurement.outcome, Outcome::kOutOfMemory);
   EXPECT_EQ(measurement.phase, "backward");
@@ -108,13 +134,13 @@ TEST_F(ProberTest, CallsAnExitWithoutResultACrash) {
   EXPECT_THAT(measurement.message, HasSubstr("exit status 3 before its first step"));
 }
 
-TEST_F(ProberTest, StopsAProbeThatTalksNonsense) {
+TEST_P(EveryProberTest, StopsAProbeThatTalksNonsense) {
   Measurement measurement = Run(Task("garbage"));
   EXPECT_EQ(measurement.outcome, Outcome::kCrashed);
   EXPECT_THAT(measurement.message, HasSubstr("no event"));
 }
 
-TEST_F(ProberTest, StopsAtTheDeadline) {
+TEST_P(EveryProberTest, StopsAtTheDeadline) {
   ProbeTask task = Task("slow");
   task.deadline = absl::Milliseconds(300);
   Measurement measurement = Run(task);
@@ -123,7 +149,7 @@ TEST_F(ProberTest, StopsAtTheDeadline) {
   EXPECT_THAT(Journal(), HasSubstr("finished studies/1/trials/1 CANCELLED"));
 }
 
-TEST_F(ProberTest, CancelsByTheProtocolFirst) {
+TEST_P(EveryProberTest, CancelsByTheProtocolFirst) {
   bool first = true;
   observer_.step = [&](const ProbeStep&) {
     if (first) cancellation_.Cancel();
@@ -167,7 +193,7 @@ TEST_F(ProberTest, ReapsALostProbeWhenItEndsAtLast) {
   EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), -1) << "a zombie stays";
 }
 
-TEST_F(ProberTest, CollectsWithoutStartingAProbe) {
+TEST_P(EveryProberTest, CollectsWithoutStartingAProbe) {
   auto none = MakeProber().Collect(Task("plain"), cancellation_);
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(none->has_value());
@@ -178,7 +204,7 @@ TEST_F(ProberTest, CollectsWithoutStartingAProbe) {
   EXPECT_EQ(ToJson(**left), ToJson(first));
 }
 
-TEST_F(ProberTest, ForgetsTheResultsOfTrialsThatAreOver) {
+TEST_P(EveryProberTest, ForgetsTheResultsOfTrialsThatAreOver) {
   Run(Task("plain"));
   MakeProber().ForgetAllBut({"studies/1/trials/1"});
   EXPECT_TRUE(MakeProber().Collect(Task("plain"), cancellation_)->has_value());
@@ -186,7 +212,7 @@ TEST_F(ProberTest, ForgetsTheResultsOfTrialsThatAreOver) {
   EXPECT_FALSE(MakeProber().Collect(Task("plain"), cancellation_)->has_value());
 }
 
-TEST_F(ProberTest, DoesNotWaitForAProbeThatLingers) {
+TEST_P(EveryProberTest, DoesNotWaitForAProbeThatLingers) {
   Measurement measurement = Run(Task("linger"));
   EXPECT_EQ(measurement.outcome, Outcome::kOk);
 }
@@ -198,7 +224,7 @@ TEST_F(ProberTest, SaysThatTheProgramCannotBeStarted) {
   EXPECT_THAT(std::string(measurement.status().message()), HasSubstr("/no/such/probe"));
 }
 
-TEST_F(ProberTest, LeavesADeviceAloneThatAnotherProcessHolds) {
+TEST_P(EveryProberTest, LeavesADeviceAloneThatAnotherProcessHolds) {
   auto held = LockFile::Acquire(dir_.path() + "/host.lock");
   ASSERT_TRUE(held.ok());
   auto measurement = MakeProber().Run(Task("plain"), cancellation_, observer_);
@@ -221,6 +247,67 @@ TEST_F(ProberTest, StopsTheProbeThatADeadDaemonLeft) {
   ASSERT_TRUE(WIFSIGNALED(status));
   Measurement measurement = Run(Task("plain"));
   EXPECT_EQ(measurement.outcome, Outcome::kOk) << measurement.message;
+}
+
+TEST_F(UnitProberTest, SaysHowToGetTheSocketBack) {
+  unit_.reset();  // its file stays, nobody listens
+  for (const std::string why : {"Connection refused", "No such file or directory"}) {
+    auto measurement = MakeProber().Run(Task("plain"), cancellation_, observer_);
+    EXPECT_TRUE(absl::IsFailedPrecondition(measurement.status())) << measurement.status();
+    EXPECT_THAT(std::string(measurement.status().message()),
+                AllOf(HasSubstr(socket_ + ": " + why),
+                      HasSubstr("systemctl start hbmtune-probe.socket")));
+    std::filesystem::remove(socket_);
+  }
+  EXPECT_EQ(Journal(), "");
+  for (const auto& file : std::filesystem::directory_iterator(dir_.path())) {
+    EXPECT_NE(file.path().extension(), ".result") << "an empty result is left";
+  }
+}
+
+TEST_F(UnitProberTest, TellsThatTheProbeWasKilled) {
+  int64_t pid = 0;
+  observer_.started = [&](int64_t started) { pid = started; };
+  observer_.step = [&](const ProbeStep&) { kill(static_cast<pid_t>(pid), SIGKILL); };
+  Measurement measurement = Run(Task("slow"));
+  EXPECT_EQ(measurement.outcome, Outcome::kCrashed);
+  EXPECT_THAT(measurement.message,
+              HasSubstr("(process " + std::to_string(pid) +
+                        ") ended its connection without a result after step "));
+  EXPECT_THAT(measurement.message, HasSubstr("journalctl -u 'hbmtune-probe@*'"));
+}
+
+TEST_F(UnitProberTest, KeepsTheDeviceUntilALostProbeIsGone) {
+  Prober prober = MakeProber();
+  ProbeTask task = Task("deaf");
+  task.deadline = absl::Milliseconds(200);
+  int64_t pid = 0;
+  observer_.started = [&](int64_t started) { pid = started; };
+  auto lost = prober.Run(task, cancellation_, observer_);
+  ASSERT_TRUE(lost.ok()) << lost.status();
+  EXPECT_EQ(lost->outcome, Outcome::kDeviceLost);
+  EXPECT_THAT(lost->message, HasSubstr("is still connected although it was told to stop"));
+  auto held = prober.Run(Task("plain"), cancellation_, observer_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(held.status())) << held.status();
+  EXPECT_THAT(std::string(held.status().message()),
+              HasSubstr("held by the probe " + std::to_string(pid) + " in its unit"));
+  ASSERT_EQ(kill(static_cast<pid_t>(pid), SIGKILL), 0) << "we have signalled another's process";
+  EXPECT_EQ(Run(Task("plain")).outcome, Outcome::kOk);
+  prober.ReapLost();
+}
+
+TEST_F(UnitProberTest, AProbeEndsWithItsDaemon) {
+  const pid_t daemon = fork();
+  if (daemon == 0) {
+    observer_.step = [](const ProbeStep&) { kill(getpid(), SIGKILL); };
+    auto ignored = MakeProber().Run(Task("slow"), cancellation_, observer_);
+    _exit(ignored.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(daemon, &status, 0), daemon);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(Run(Task("plain")).outcome, Outcome::kOk);
+  EXPECT_THAT(Journal(), HasSubstr("finished studies/1/trials/1 CANCELLED\nstarted"));
 }
 
 TEST(StopLadder, TakesEachStepOnceAndInTime) {

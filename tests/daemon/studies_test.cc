@@ -121,6 +121,38 @@ TEST_F(StudiesTest, OneStudyADeviceRunsAndTheOthersWait) {
   EXPECT_EQ(Cancel(first).state(), v1::STUDY_STATE_CANCELLED);
 }
 
+TEST_F(StudiesTest, AWaitingStudyIsToldWhenAnotherBeforeItGoes) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 4; ++i) names.push_back(MustCreate(HostRequest("slow")));
+  while (JournalLines("started").empty()) absl::SleepFor(absl::Milliseconds(20));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+  v1::WatchStudyRequest request;
+  request.set_name(names[3]);
+  auto stream = tuning_->WatchStudy(&context, request);
+  const auto await = [&](const std::string& message) {
+    v1::StudyEvent event;
+    while (stream->Read(&event)) {
+      if (event.study().message() == message) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(await("study 1 runs on host, 2 more before this one"));
+  Cancel(names[1]);
+  EXPECT_TRUE(await("study 1 runs on host, 1 more before this one"));
+  Cancel(names[0]);
+  EXPECT_TRUE(await("study 3 runs on host"));
+  grpc::ClientContext acquire;
+  v1::AcquireLeaseRequest lease;
+  lease.set_job_id("job");
+  lease.add_devices("host");
+  v1::Lease granted;
+  ASSERT_TRUE(devices_->AcquireLease(&acquire, lease, &granted).ok());
+  EXPECT_TRUE(await("study 3 runs on host (waits: device host is leased by job job)"));
+  Cancel(names[3]);
+  Cancel(names[2]);
+}
+
 TEST_F(StudiesTest, ACrashingProbeIsATrialAndNotTheEnd) {
   v1::CreateStudyRequest request = HostRequest("crash");
   request.set_max_trials(2);

@@ -2,7 +2,9 @@
 """Kills the daemon again and again in the middle of studies on `host` and `model:` devices, and
 looks after each kill, and at the end, whether anything was lost.
 
-    crash.py [--kills 200] [--seed N]      HBMTUNE_BIN names the folder of the programs
+    crash.py [--kills 200] [--seed N] [--unit]      HBMTUNE_BIN names the folder of the programs
+
+With --unit probes run behind a socket, as where hbmtune is installed, else as children.
 
 Kills come in kinds, in an order that the seed decides. Those of a failpoint die at that very place
 (daemon/base/failpoint.h); `probe` is SIGKILL from outside while a probe is alive; `random` is
@@ -53,9 +55,11 @@ def order_of(kills, rng):
 class Crash(support.Case):
     KILLS = 12
     SEED = 0
+    UNIT = False
 
     def setUp(self):
         super().setUp()
+        self.unit = self.start_probe_unit() if self.UNIT else None
         import api
         self.api = api
         self.rng = random.Random(self.SEED)
@@ -73,7 +77,7 @@ class Crash(support.Case):
             self.daemon = subprocess.Popen(self.daemon_command("--http", "off"), stderr=log,
                                            stdin=subprocess.DEVNULL,
                                            env=self.environment(**extra))
-        self.children = [self.daemon]
+        self.children = [child for child in (self.unit, self.daemon) if child]
 
     def died(self):
         return self.daemon.poll() is not None
@@ -269,6 +273,9 @@ class Crash(support.Case):
                              ("FINISHED", rest), trial)
         self.assertEqual({row["state"] for row in stored.values()}, {"FINISHED"})
         self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
+        if self.unit:
+            self.unit.terminate()
+            self.unit.wait()
         self.assert_no_process_left(20)
         return len(finishes), len(stored)
 
@@ -310,8 +317,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--unit", action="store_true")
     options = parser.parse_args()
-    Crash.KILLS, Crash.SEED = options.kills, options.seed
+    Crash.KILLS, Crash.SEED, Crash.UNIT = options.kills, options.seed, options.unit
     unittest.main(argv=[sys.argv[0]], verbosity=2)
 
 

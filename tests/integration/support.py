@@ -31,6 +31,8 @@ TINY = {
     "tie_word_embeddings": False,
 }
 
+NOBODY = 65534  # a user with no rights
+
 # Exit codes of the client.
 DONE, FAILED, USAGE, NOTHING_FITS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -73,6 +75,7 @@ class Case(unittest.TestCase):
         self.journal = self.folder / "journal"
         self.log = self.folder / "hbmtuned.log"
         self.daemon = None
+        self.probe_socket = None
         self.children = []
         self.addCleanup(self.stop_all)
 
@@ -89,7 +92,30 @@ class Case(unittest.TestCase):
 
     def daemon_command(self, *flags, state="data", socket=None):
         return [BIN / "hbmtuned", "--state-dir", self.folder / state, "--socket",
-                socket or self.socket, "--probe-journal", self.journal, *flags]
+                socket or self.socket, "--probe-journal", self.journal,
+                *(["--probe-socket", self.probe_socket] if self.probe_socket else []), *flags]
+
+    def start_probe_unit(self):
+        """hbmtune-probe.socket by systemd's own activator: from now on the daemon's probes run
+        behind it, as a user who can read and write nothing of this folder. The activator."""
+        folder = self.folder / "unit"
+        folder.mkdir(exist_ok=True)
+        os.chmod(self.folder, 0o711)
+        words = []
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+            words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        self.probe_socket = folder / "probe.sock"
+        self.probe_socket.unlink(missing_ok=True)
+        with open(self.folder / "unit.log", "ab") as log:
+            unit = subprocess.Popen(
+                [*words, "systemd-socket-activate", "--accept", "--inetd", "-E",
+                 f"HOME={folder}", "-E", "GOMP_SPINCOUNT=1000", "-l", self.probe_socket,
+                 BIN / "hbmtune-probe"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=self.environment())
+        self.children.append(unit)
+        wait_until(self.probe_socket.exists, 30, "the activator listens")
+        return unit
 
     def start_daemon(self, *flags):
         """Starts it and waits until it serves; its port of HTTP, if any, is in self.http."""

@@ -41,6 +41,7 @@ class Flags(support.Case):
                 ("--probe-path", "/nope"), ("--probe-path", self.folder), ("--probe-path", plain),
                 ("--max-connections", "0"), ("--max-connections", "-1"),
                 ("--max-connections-per-user", "0"), ("--max-studies-per-user", "0"),
+                ("--max-requests-per-user", "0"), ("--probe-socket", "/" + 107 * "x"),
                 ("--ready-fd", "99"), ("--ready-fd", "-2"), ("--socket-mode", "4096"),
                 ("--idle-exit-seconds", "-1"), ("--lease-grace-seconds", "-0.5"),
                 ("--lease-grace-seconds", "nan"), ("--keep-memory-days", "-3"),

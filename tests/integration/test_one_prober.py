@@ -5,8 +5,7 @@ import os
 import subprocess
 
 import support
-
-NOBODY = 65534
+from support import NOBODY
 
 
 class OneProber(support.Case):

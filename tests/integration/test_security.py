@@ -29,7 +29,7 @@ ROLES = {
         "ListDevices": READ, "GetDevice": READ, "AcquireLease": TUNE, "WaitLease": TUNE,
         "RenewLease": TUNE, "ReleaseLease": TUNE, "Quiesce": ADMIN, "Resume": ADMIN,
         "ReportAllocator": TUNE, "WatchMemory": READ, "ListMemoryMinutes": READ,
-        "ListFindings": READ,
+        "ListFindings": READ, "Calibrate": ADMIN,
     },
 }
 NOBODY = 65534
@@ -87,6 +87,44 @@ class Table(support.Case):
                 self.walk(role, may)
                 self.stop_daemon()
         return None
+
+
+def ask_often(path, times):
+    """What each of so many requests ends with: OK, or its code and the seconds to wait."""
+    ends = []
+    with api.Client(path) as client:
+        for _ in range(times):
+            try:
+                client.devices.GetDevice(devices.GetDeviceRequest(name="host"), timeout=TIMEOUT)
+                ends.append(["OK", 0])
+            except grpc.RpcError as error:
+                details = api.module("google.rpc.status_pb2").Status.FromString(
+                    dict(error.trailing_metadata())["grpc-status-details-bin"])
+                retry = api.module("google.rpc.error_details_pb2").RetryInfo()
+                waits = [retry.retry_delay.ToNanoseconds() / 1e9 for detail in details.details
+                         if detail.Unpack(retry)]
+                ends.append([error.code().name, waits[0] if waits else None])
+    return ends
+
+
+class Rate(support.Case):
+    def test_who_asks_too_often_is_told_when_to_ask_again(self):
+        self.folder.chmod(0o755)
+        self.start_daemon("--max-requests-per-user", 1, "--socket-mode", str(0o666))
+        self.assertEqual({code for code, _ in ask_often(self.socket, 20)}, {"OK"}, "an admin")
+        if os.geteuid() != 0:
+            return
+        command = [sys.executable, __file__, "--ask-often", str(self.socket)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, user=NOBODY,
+                              group=NOBODY, extra_groups=[],
+                              env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ends = json.loads(done.stdout)
+        self.assertEqual([code for code, _ in ends[:2]], ["OK", "OK"])
+        refused = [wait for code, wait in ends if code == "RESOURCE_EXHAUSTED"]
+        self.assertGreater(len(refused), 5, ends)
+        for wait in refused:
+            self.assertTrue(0 < wait <= 1, ends)
 
 
 class Abuse(support.Case):
@@ -213,5 +251,7 @@ class Abuse(support.Case):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--call-everything"]:
         print(json.dumps(call_everything(sys.argv[2])))
+    elif sys.argv[1:2] == ["--ask-often"]:
+        print(json.dumps(ask_often(sys.argv[2], 40)))
     else:
         support.main()
