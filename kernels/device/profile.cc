@@ -192,11 +192,14 @@ double ArithmeticSeconds(const DeviceProfile& profile, const Cost& cost, Dtype d
 
 double KernelSeconds(const DeviceProfile& profile, std::string_view op, const Cost& cost,
                      Dtype dtype) {
-  if (const auto seconds = MeasuredSeconds(profile, op, cost, dtype)) return *seconds;
+  const double least = cost.kernels * profile.kernel_seconds.value;
+  if (const auto seconds = MeasuredSeconds(profile, op, cost, dtype)) {
+    return std::max(*seconds, least);
+  }
   double traffic = (cost.bytes_read + cost.bytes_written) /
                    (profile.memory_bytes_per_second.value * profile.memory_efficiency_ratio.value);
   double arithmetic = cost.flops > 0 ? ArithmeticSeconds(profile, cost, dtype) : 0;
-  return std::max({traffic, arithmetic, cost.kernels * profile.kernel_seconds.value});
+  return std::max({traffic, arithmetic, least});
 }
 
 }  // namespace hbmtune::device

@@ -6,7 +6,8 @@
 
 namespace hbmtune::device {
 
-double MedianSeconds(const std::function<void()>& run, double seconds) {
+double MedianSeconds(const std::function<void()>& run, double seconds,
+                     const std::function<void()>& before) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -16,6 +17,7 @@ double MedianSeconds(const std::function<void()>& run, double seconds) {
   std::vector<double> times;
   const auto start = Clock::now();
   while (times.size() < kFewest || (since(start) < seconds && times.size() < kMost)) {
+    if (before) before();
     const auto begin = Clock::now();
     run();
     times.push_back(since(begin));
