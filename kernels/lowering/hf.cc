@@ -8,6 +8,7 @@
 #include "kernels/lowering/hf/refuse.h"
 #include "kernels/lowering/hf/trainer.h"
 #include "kernels/lowering/hf/zero.h"
+#include "kernels/lowering/hf/zero0.h"
 #include "kernels/lowering/hf/zero3.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/copy/copy.h"
@@ -76,6 +77,9 @@ class HfTrainer {
     if (config_.zero.stage == 3) {
       zero_ = std::make_unique<Zero3Optimizer>(aten_, workload_, config_, options_,
                                                model_->parameters());
+    } else if (config_.zero.stage == 0) {
+      zero_ = std::make_unique<ReplicatedOptimizer>(aten_, workload_, config_, options_,
+                                                    model_->parameters());
     } else {
       zero_ = std::make_unique<ZeroOptimizer>(aten_, workload_, config_, options_,
                                               model_->parameters());

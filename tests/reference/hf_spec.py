@@ -33,6 +33,7 @@ class Spec:
     ddp: str = "none"              # none copy view (gradient_as_bucket_view), 2 ranks
     bucket_mb: int = 25            # DDP's bucket_cap_mb
     workspace: bool = False        # cuBLAS workspaces as PyTorch takes them (else none)
+    checkpoint_offload: bool = False  # checkpointed inputs in host memory (Transformers' `offload`)
     seed: int = -1                 # of the random draw; -1: written by hand
 
     @property
@@ -179,4 +180,5 @@ def draw(seed):
         accumulation=rng.choice([1, 1, 2]),
         optimizer=rng.choice(["adamw_foreach", "adamw_loop", "adamw_fused"]),
         groups=rng.choice(["trainer", "one"]), clip=rng.choice([0.0, 1.0]),
-        dropout=rng.choice([0.0, 0.0, 0.1]), seed=seed)
+        dropout=rng.choice([0.0, 0.0, 0.1]), seed=seed,
+        checkpoint_offload=checkpoint != "none" and seed >= 11000 and rng.random() < 0.4)

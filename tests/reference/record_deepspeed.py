@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import sys
+import types
 
 import stand_in
 
@@ -24,6 +25,9 @@ os.environ.update(DS_ACCELERATOR="cuda", MASTER_ADDR="127.0.0.1", MASTER_PORT="2
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
+from deepspeed.ops.adam import fused_adam  # noqa: E402
+from deepspeed.runtime import utils as runtime_utils  # noqa: E402
+from deepspeed.runtime.fp16 import fused_optimizer  # noqa: E402
 from deepspeed.runtime.zero import stage3, stage_1_and_2, utils  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
@@ -92,7 +96,7 @@ class Trainer:
         self.spec, self.recording = spec, recording
         with recording.phase("setup", 0):
             self.model = self._build_model()
-            optimizer = record_hf.build_optimizer(spec.model, self.model)
+            optimizer = build_optimizer(spec, self.model)
             self.engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=self.model, optimizer=optimizer, config=spec.config(),
                 dist_init_required=False)
@@ -117,7 +121,9 @@ class Trainer:
         parameters = list(self.model.parameters())
         own("parameter", on_device(getattr(p, "ds_tensor", p) for p in parameters))
         own("buffer", on_device(self.model.buffers()))
-        if self.spec.stage == 3:
+        if self.spec.stage == 0:
+            masters, gradients = zero.fp32_groups_flat, []
+        elif self.spec.stage == 3:
             masters = zero.fp32_partitioned_groups_flat
             gradients = [zero.grad_partitions_flat_buffer]
         else:
@@ -181,16 +187,41 @@ def agree_with_rank0():
     utils.get_lst_from_rank0 = same_values
 
 
+def finds_nothing(check):
+    """The check runs, and says no."""
+    def found_nothing(*args, **kwargs):
+        check(*args, **kwargs)
+        return False
+    return found_nothing
+
+
 def never_overflows():
-    """What fp16's checks find in memory is whatever was there before: they run, and find nothing."""
-    for optimizer in (stage3.DeepSpeedZeroOptimizer_Stage3, stage_1_and_2.DeepSpeedZeroOptimizer):
-        found = optimizer.has_overflow
+    """What checks of gradients find in memory is whatever was there before."""
+    for owner in (stage3.DeepSpeedZeroOptimizer_Stage3, stage_1_and_2.DeepSpeedZeroOptimizer,
+                  runtime_utils.CheckOverflow):
+        owner.has_overflow = finds_nothing(owner.has_overflow)
+    for module in (stage3, stage_1_and_2, fused_optimizer, runtime_utils):
+        module.is_invalid_grad_norm = finds_nothing(module.is_invalid_grad_norm)
 
-        def finite(self, *args, found=found, **kwargs):
-            found(self, *args, **kwargs)
-            return False
 
-        optimizer.has_overflow = finite
+class NoKernel:
+    """In place of DeepSpeed's fused Adam kernel, which wants a compiler for the device and
+    allocates nothing; the optimizer around it is DeepSpeed's own."""
+
+    def load(self):
+        return types.SimpleNamespace(multi_tensor_adam=lambda *_: None)
+
+
+def build_optimizer(spec, model):
+    """PyTorch's AdamW, handed in; without ZeRO the FusedAdam that DeepSpeed builds itself, because
+    the wrapper around it goes by that."""
+    optimizer = record_hf.build_optimizer(spec.model, model)
+    if spec.stage > 0:
+        return optimizer
+    fused_adam.FusedAdamBuilder = NoKernel
+    groups = [{key: group[key] for key in ("params", "weight_decay")}
+              for group in optimizer.param_groups]
+    return fused_adam.FusedAdam(groups, lr=1e-4)
 
 
 def train(spec, recording):
@@ -273,19 +304,21 @@ def draw(seed, everywhere=True):
     with a head of its own."""
     random_ = random.Random(seed)
     pick = random_.choice
-    stage = pick((1, 2, 3, 3))
+    stage = pick((0, 1, 2, 3, 3, 3) if everywhere else (1, 2, 3, 3))
     model = hf_spec.draw(seed)
     arch, tied = model.arch, model.tied
     if stage == 3 and not everywhere:
         arch, tied = arch if arch in LLAMAS else pick(LLAMAS), False
     optimizer = "adamw_foreach" if model.optimizer == "adamw_loop" else model.optimizer
+    if stage == 0:  # with the optimizer that DeepSpeed builds
+        optimizer = "adamw_fused"
     model = dataclasses.replace(model, arch=arch, tied=tied, precision="bf16",
                                 outputs_fp32=False, optimizer=optimizer)
     return ZeroSpec(model, stage=stage, rank=pick((0, 1)), dtype=pick(("bf16", "fp16")),
                     zero_init=stage == 3 and pick((False, True)),
                     overlap_comm=pick((None, True, False)),
                     contiguous_gradients=pick((True, True, True, False)),
-                    offload=pick(("none", "none", "optimizer")),
+                    offload=pick(("none", "none", "optimizer" if stage else "none")),
                     reduce_scatter=pick((True, True, False)),
                     reduce_bucket_size=pick((50_000, 200_000, 1_000_000)),
                     prefetch_bucket_size=pick((0, 50_000, 300_000)),

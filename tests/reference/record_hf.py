@@ -58,7 +58,8 @@ def adapt(spec, model):
             fan_in_fan_out=spec.arch == "gpt2"))
     if spec.checkpoint != "none":
         reentrant = spec.checkpoint == "reentrant"
-        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant},
+                                            offload=spec.checkpoint_offload)
         if spec.lora != "none" and reentrant:
             model.enable_input_require_grads()
     return model

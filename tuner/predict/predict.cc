@@ -44,9 +44,7 @@ absl::Status Check(const Workload& workload, const TrainConfig& config) {
 bool HasLowering(const Workload& workload, const TrainConfig& config) {
   if (workload.framework == Framework::kFused) return workload.world_size == 1;
   if (!UsesDeepspeed(workload.framework)) return true;
-  return config.zero.stage >= 1 && IsHalf(config.compute_dtype) &&
-         config.param_dtype == config.compute_dtype &&
-         config.offload.activations == ActivationOffload::kNone;
+  return IsHalf(config.compute_dtype) && config.param_dtype == config.compute_dtype;
 }
 
 // "memory (weights 24.2 GiB, logits 8.0 GiB)": the two largest owners.

@@ -62,6 +62,9 @@ void ReadSpec(const Json& spec, Recording& run) {
   const auto checkpoint = Get<std::string>(spec, "checkpoint");
   c.checkpoint.every = checkpoint == "none" ? 0 : 1;
   c.checkpoint.reentrant = checkpoint == "reentrant";
+  if (spec.value("checkpoint_offload", false)) {
+    c.offload.activations = ActivationOffload::kCheckpoints;
+  }
   const auto optimizer = Get<std::string>(spec, "optimizer");
   if (UsesDdp(run.workload.framework)) {
     run.workload.world_size = 2;

@@ -149,11 +149,19 @@ class Aten {
   std::optional<Dtype> autocast() const { return autocast_; }
 
   // --- checkpointing --------------------------------------------------------------------------
-  // Runs `block` on `input` without keeping what its nodes save; see Recomputation. `second` is
-  // where the block leaves another output, of which nobody wants a gradient, or null: the reentrant
-  // function goes backward from zeros for it. `also`: a further argument that the block keeps.
-  Tensor Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
-                    Tensor* second = nullptr, const Tensor& also = {});
+  // Runs `block` on `input` without keeping what its nodes save; see Recomputation.
+  struct CheckpointCall {
+    bool reentrant = false;
+    // Where the block leaves another output, of which nobody wants a gradient, or null: the
+    // reentrant function goes backward from zeros for it.
+    Tensor* second = nullptr;
+    Tensor also;  // a further argument of the block
+    // Arguments are kept in pinned memory (Transformers' `offload`, torch's save_on_cpu) and brought
+    // back for the recomputation, on the stream that computes.
+    bool on_host = false;
+  };
+  using Block = std::function<Tensor(Tensor input, const Tensor& also)>;
+  Tensor Checkpoint(Tensor input, Block block, CheckpointCall call);
 
   // Over how many ranks parameters are partitioned as they are created; 0 for not at all.
   int64_t parameter_ranks() const { return parameter_ranks_; }
@@ -168,9 +176,9 @@ class Aten {
   int64_t NextSeed() { return next_seed_++; }
 
  private:
-  Tensor ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
-                             std::function<Tensor(Tensor)> again, Tensor* second,
-                             const Tensor& also);
+  Tensor ReentrantCheckpoint(Tensor input, const Block& block, Block again, CheckpointCall call);
+  Tensor ToHost(const Tensor& tensor);
+  Tensor FromHost(const Tensor& tensor);
   struct Node {
     std::string_view name;
     std::vector<SavedTensor> saved;

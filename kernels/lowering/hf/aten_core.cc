@@ -226,17 +226,33 @@ Tensor Aten::CastToFp32(Tensor tensor) {
 
 // --- checkpointing --------------------------------------------------------------------------
 
-Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool reentrant,
-                        Tensor* second, const Tensor& also) {
+Tensor Aten::ToHost(const Tensor& tensor) {
+  if (!tensor) return {};
+  Tensor host = tape_.Empty(tensor.dtype(), tensor.shape(), Category::kCheckpoints,
+                            MemorySpace::kPinned);
+  tape_.Copy(tensor, host);
+  return host;
+}
+
+Tensor Aten::FromHost(const Tensor& tensor) {
+  if (!tensor) return {};
+  const Category before = std::exchange(category_, Category::kCheckpoints);
+  Tensor back = New(tensor.dtype(), tensor.shape());
+  category_ = before;
+  tape_.Copy(tensor, back);
+  return back;
+}
+
+Tensor Aten::Checkpoint(Tensor input, Block block, CheckpointCall call) {
   const int64_t seed = next_seed_;
   const std::optional<Dtype> autocast = autocast_;
   // Forward state of the block, to be repeated when it runs again.
-  auto again = [this, seed, autocast, block](Tensor x) {
+  auto again = [this, seed, autocast, block](Tensor x, const Tensor& also) {
     const int64_t now = std::exchange(next_seed_, seed);
     EnterAutocast(autocast);
     Tensor out;
     try {
-      out = block(std::move(x));
+      out = block(std::move(x), also);
     } catch (...) {
       ExitAutocast();
       next_seed_ = now;
@@ -246,42 +262,58 @@ Tensor Aten::Checkpoint(Tensor input, std::function<Tensor(Tensor)> block, bool 
     next_seed_ = now;
     return out;
   };
-  if (!reentrant) {
-    auto outer = std::exchange(
-        dropping_, std::make_shared<Recomputation>([input, again] { again(input); }));
-    Tensor out = block(std::move(input));
-    dropping_ = std::move(outer);
-    return out;
+  if (call.reentrant) return ReentrantCheckpoint(std::move(input), block, again, std::move(call));
+  std::function<void()> run = [input, also = call.also, again] { again(input, also); };
+  if (call.on_host && tape_.grad_enabled()) {
+    const bool trainable = input.requires_grad();
+    run = [this, host = ToHost(input), host_also = ToHost(call.also), trainable, again] {
+      Tensor back = FromHost(host), back_also = FromHost(host_also);
+      if (trainable) {  // no leaf: a result, as its original is
+        Tensor leaf = tape_.Detach(back);
+        leaf.set_requires_grad(true);
+        tape_.Attach("SavedVariable", {leaf}, back, [](Tensors grads) { return grads; });
+      }
+      again(back, back_also);
+    };
   }
-  return ReentrantCheckpoint(std::move(input), block, again, second, also);
+  auto outer = std::exchange(dropping_, std::make_shared<Recomputation>(std::move(run)));
+  Tensor out = block(std::move(input), call.also);
+  dropping_ = std::move(outer);
+  return out;
 }
 
 // CheckpointFunction: a node of its own, which runs the block again and goes backward through it.
-Tensor Aten::ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor)>& block,
-                                 std::function<Tensor(Tensor)> again, Tensor* second,
-                                 const Tensor& also) {
+Tensor Aten::ReentrantCheckpoint(Tensor input, const Block& block, Block again,
+                                 CheckpointCall call) {
   Node node = Record("CheckpointFunctionBackward", {&input});
-  Save(node, input);
-  Save(node, also);
+  const bool on_host = call.on_host && node.recorded();
+  if (!on_host) {
+    Save(node, input);
+    Save(node, call.also);
+  }
   const bool trainable = input.requires_grad();
   std::array<Tensor, 2> outputs;
   {
     NoGrad guard(tape_);
-    outputs[0] = block(input);
+    outputs[0] = block(input, call.also);
   }
+  Tensors host;
+  if (on_host) host = {ToHost(input), ToHost(call.also)};
+  Tensor* second = call.second;
   if (second != nullptr) outputs[1] = *second;
   const bool two = static_cast<bool>(outputs[1]);
   const Dims second_shape = two ? outputs[1].shape() : Dims{};
   const Dtype second_dtype = two ? outputs[1].dtype() : Dtype::kF32;
   Finish(std::move(node), {&input}, std::span(outputs.data(), two ? 2 : 1),
-         [this, again = std::move(again), trainable, second, two, second_shape,
-          second_dtype](Backward& b) {
+         [this, again = std::move(again), trainable, second, two, second_shape, second_dtype,
+          host = std::move(host)](Backward& b) {
            Tensor zeros;
            if (two) zeros = Full(second_dtype, second_shape, 0);
+           for (const Tensor& tensor : host) b.saved.push_back(FromHost(tensor));
            Tensor detached = tape_.Detach(b.saved[0]);
            detached.set_requires_grad(trainable);
            tape_.set_grad_enabled(true);
-           Tensor out = again(detached);
+           Tensor out = again(detached, b.saved[1]);
            Tensor other = two ? std::exchange(*second, {}) : Tensor{};
            tape_.set_grad_enabled(false);
            if (two) {
@@ -290,9 +322,11 @@ Tensor Aten::ReentrantCheckpoint(Tensor input, const std::function<Tensor(Tensor
              tape_.Backward({out}, {b.grads[0]});
            }
            other = {};
-           out = {};
            Tensors grads{detached.grad()};
            detached.set_grad({});
+           detached = {};
+           while (!host.empty() && !b.saved.empty()) b.saved.pop_back();  // names before `outputs`
+           out = {};
            return grads;
          });
   return outputs[0];

@@ -48,10 +48,23 @@ Tensor HfModel::RunLayer(const std::shared_ptr<LayerInputs>& inputs, const Tenso
     if (inputs->mask_by_position) keywords->mask = {};
     held_by_graph_.push_back(std::move(keywords));
   }
+  const bool on_host = config_.offload.activations == ActivationOffload::kCheckpoints;
+  const Tensor mask = inputs->mask_by_position ? inputs->mask : Tensor{};
+  std::shared_ptr<LayerInputs> kept = inputs;
+  if (on_host && mask) {  // its mask is an argument that leaves the device, too
+    kept = std::make_shared<LayerInputs>(*inputs);
+    kept->mask = {};
+  }
   const Category before = aten_.category();
   Tensor out = aten_.Checkpoint(
-      hidden, [inputs, layer](Tensor x) { return layer(*inputs, x); }, reentrant,
-      SecondOutput(), inputs->mask_by_position ? inputs->mask : Tensor{});
+      hidden,
+      [kept, layer, on_host](Tensor x, const Tensor& also) {
+        if (!on_host || !also) return layer(*kept, x);
+        LayerInputs given = *kept;
+        given.mask = also;
+        return layer(given, x);
+      },
+      {reentrant, SecondOutput(), mask, on_host});
   aten_.set_category(before);
   return out;
 }

@@ -47,19 +47,22 @@ void RefuseConfig(const TrainConfig& c, const std::string& framework) {
          framework + " checkpoints every layer or none (checkpoint.every 1 or 0)");
   Unless(c.loss_chunk_tokens == 0, framework + " has no loss_chunk_tokens");
   Unless(c.promotion.grad_norm_threshold == 0, framework + " has no promotion");
+  Unless(c.offload.activations != ActivationOffload::kLayers,
+         framework + " offloads checkpoints, not layers");
+  Unless(c.offload.activations == ActivationOffload::kNone || c.checkpoint.every == 1,
+         "offload.activations checkpoints wants checkpoint.every 1");
 }
 
 void RefuseDeepspeed(const TrainConfig& c, const std::string& framework) {
   Unless(IsHalf(c.compute_dtype) && c.param_dtype == c.compute_dtype,
          framework + " is modelled in bf16 and fp16: param_dtype and compute_dtype are the same");
   Unless(c.master_weights, framework + " keeps fp32 master_weights");
-  Unless(c.zero.stage >= 1 && c.zero.stage <= 3,
-         "zero.stage " + std::to_string(c.zero.stage) + " is not modelled for " + framework +
-             ": 1, 2 and 3 are");
+  Unless(c.zero.stage >= 0 && c.zero.stage <= 3,
+         "zero.stage " + std::to_string(c.zero.stage) + " does not exist: 0 to 3 do");
+  Unless(c.zero.stage > 0 || c.offload.optimizer == OptimizerOffload::kNone,
+         framework + " offloads the optimizer with zero.stage 1 or higher");
   Unless(c.offload.optimizer != OptimizerOffload::kStream,
          framework + " offloads the optimizer as cpu_adam or not at all");
-  Unless(c.offload.activations == ActivationOffload::kNone,
-         "offload.activations is not modelled for " + framework);
 }
 
 }  // namespace
@@ -75,9 +78,8 @@ void RefuseHf(const Workload& workload, const TrainConfig& config) {
     RefuseDtypes(config, framework);
     Unless(!config.master_weights, framework + " has no master_weights");
     Unless(config.zero.stage == 0, framework + " has no zero.stage");
-    Unless(config.offload.optimizer == OptimizerOffload::kNone &&
-               config.offload.activations == ActivationOffload::kNone,
-           framework + " has no offload");
+    Unless(config.offload.optimizer == OptimizerOffload::kNone,
+           framework + " has no offload.optimizer");
   }
 }
 

@@ -13,11 +13,12 @@ struct HfCase {
   Framework framework;
   bool checkpoint = false;
   bool reentrant = false;
+  bool on_host = false;  // checkpointed inputs
 };
 
 void PrintTo(const HfCase& c, std::ostream* out) {
   *out << c.model << " " << Name(c.framework) << (c.checkpoint ? " checkpointed" : "")
-       << (c.reentrant ? " (reentrant)" : "");
+       << (c.reentrant ? " (reentrant)" : "") << (c.on_host ? " on the host" : "");
 }
 
 class HfOnHost : public ::testing::TestWithParam<HfCase> {};
@@ -32,6 +33,7 @@ TEST_P(HfOnHost, LossesAreThoseOfTorch) {
   config.micro_batch = recorded.config.micro_batch;
   config.checkpoint.every = c.checkpoint ? 1 : 0;
   config.checkpoint.reentrant = c.reentrant;
+  if (c.on_host) config.offload.activations = ActivationOffload::kCheckpoints;
   lowering::HfOptions options;
   options.optimizer = recorded.options.optimizer;
   options.trainer_groups = false;
@@ -52,7 +54,10 @@ INSTANTIATE_TEST_SUITE_P(
                       HfCase{"mistral", Framework::kHfEager}, HfCase{"qwen2", Framework::kHfSdpa},
                       HfCase{"gpt2", Framework::kHfSdpa}, HfCase{"gpt2", Framework::kHfEager},
                       HfCase{"falcon", Framework::kHfSdpa}, HfCase{"falcon", Framework::kHfEager},
-                      HfCase{"falcon_new", Framework::kHfEager, true}));
+                      HfCase{"falcon_new", Framework::kHfEager, true},
+                      HfCase{"qwen2", Framework::kHfEager, true, false, true},
+                      HfCase{"gpt2", Framework::kHfEager, true, true, true},
+                      HfCase{"gpt2", Framework::kHfEager, true, false, true}));
 
 // DDP on one rank changes no number, whether gradients lie beside their buckets or in them. Its
 // first section holds two steps, because the second makes the buckets anew.
@@ -130,7 +135,8 @@ TEST_P(ZeroOnHost, LossesAreNearTorchs) {
 
 INSTANTIATE_TEST_SUITE_P(
     Stages, ZeroOnHost,
-    ::testing::Values(ZeroCase{"llama", 1}, ZeroCase{"llama", 2, true},
+    ::testing::Values(ZeroCase{"llama", 0}, ZeroCase{"gpt2", 0, true}, ZeroCase{"llama_lora", 0},
+                      ZeroCase{"llama", 1}, ZeroCase{"llama", 2, true},
                       ZeroCase{"llama", 2, false, false, true}, ZeroCase{"falcon", 2, true, true},
                       ZeroCase{"llama_lora", 2}, ZeroCase{"llama", 3},
                       ZeroCase{"llama", 3, false, false, false, true},
