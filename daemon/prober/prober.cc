@@ -49,8 +49,6 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
   return request;
 }
 
-absl::Status StatusOfErrno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
-
 constexpr char kResultSuffix[] = ".result";
 
 std::string FileNameOf(const std::string& trial) {
@@ -142,17 +140,24 @@ absl::StatusOr<std::unique_ptr<ProbeLink>> Prober::Start(v1::ProbeRequest& reque
 absl::StatusOr<std::unique_ptr<ProbeLink>> Prober::StartInUnit(
     v1::ProbeRequest& request, int lock_fd, const std::string& result_path) const {
   std::vector<UniqueFd> files;
-  files.emplace_back(fcntl(lock_fd, F_DUPFD_CLOEXEC, 0));
-  request.add_files(v1::PROBE_FILE_LOCK);
-  const auto add = [&](const std::string& path, int flags, v1::ProbeFile what) {
-    if (path.empty()) return absl::OkStatus();
-    files.emplace_back(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644));
+  const auto add = [&](int file, v1::ProbeFile what) {
+    files.emplace_back(file);
     request.add_files(what);
-    return files.back().valid() ? absl::OkStatus() : StatusOfErrno("cannot open " + path);
+    return file >= 0;
   };
-  absl::Status status = add(result_path, O_TRUNC, v1::PROBE_FILE_RESULT);
-  if (status.ok()) status = add(settings_.journal_path, O_APPEND, v1::PROBE_FILE_JOURNAL);
-  if (!status.ok()) return status;
+  const auto open_for = [](const std::string& path, int flags) {
+    return open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+  };
+  if (!add(fcntl(lock_fd, F_DUPFD_CLOEXEC, 0), v1::PROBE_FILE_LOCK)) {
+    return absl::ErrnoToStatus(errno, "cannot share the device's lock");
+  }
+  if (!result_path.empty() && !add(open_for(result_path, O_TRUNC), v1::PROBE_FILE_RESULT)) {
+    return absl::ErrnoToStatus(errno, "cannot open " + result_path);
+  }
+  const std::string& journal = settings_.journal_path;
+  if (!journal.empty() && !add(open_for(journal, O_APPEND), v1::PROBE_FILE_JOURNAL)) {
+    return absl::ErrnoToStatus(errno, "cannot open " + journal);
+  }
   return ConnectProbe(settings_.probe_socket, std::move(files));
 }
 
