@@ -110,7 +110,7 @@ def ask_often(path, times):
 class Rate(support.Case):
     def test_who_asks_too_often_is_told_when_to_ask_again(self):
         self.folder.chmod(0o755)
-        self.start_daemon("--max-requests-per-user", 1, "--socket-mode", str(0o666))
+        self.start_daemon("--max-requests-per-user", "1", "--socket-mode", str(0o666))
         self.assertEqual({code for code, _ in ask_often(self.socket, 20)}, {"OK"}, "an admin")
         if os.geteuid() != 0:
             return
