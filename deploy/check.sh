@@ -54,6 +54,8 @@ if [[ $sanitizers == yes ]]; then
 fi
 configure release
 build release
-ctest --test-dir build/release --output-on-failure --no-tests=error \
+# Three at once: most of the time tests of processes wait. Threads that wait for work spin otherwise.
+export OMP_WAIT_POLICY=passive
+ctest --test-dir build/release --parallel 3 --output-on-failure --no-tests=error \
   || fail "step 'test' failed; the tests above have the details"
 check_skips build/release/Testing/Temporary/LastTest.log
