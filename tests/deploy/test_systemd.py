@@ -56,6 +56,21 @@ class Systemd(unittest.TestCase):
         self.assertGreater(int(probe["OOMScoreAdjust"][0]), 0)
         self.assertEqual(probe["KillSignal"], ["SIGINT"])
 
+    def test_a_probe_does_not_run_for_ever(self):
+        probe = settings("hbmtune-probe@.service")
+        self.assertEqual(probe["RuntimeMaxSec"], ["2h"])
+        self.assertEqual(probe["TimeoutStopSec"], ["10"])
+        self.assertNotIn("RuntimeMaxSec", settings("hbmtuned.service"))
+
+    def test_the_daemon_alone_asks_for_probes_and_where_they_are(self):
+        socket = settings("hbmtune-probe.socket")
+        config = (UNITS / "hbmtuned.toml").read_text()
+        asked = re.search(r'(?m)^probe_socket = "(.*)"$', config).group(1)
+        self.assertEqual(socket["ListenStream"], [asked])
+        self.assertEqual(socket["SocketUser"], settings("hbmtuned.service")["User"])
+        self.assertEqual(socket["SocketMode"], ["0600"])
+        self.assertEqual(socket["Accept"], ["yes"])
+
     def test_every_user_is_declared(self):
         declared = set(re.findall(r"^u (\S+)", (UNITS / "hbmtune.sysusers").read_text(), re.M))
         used = {settings(u)["User"][0] for u in ("hbmtuned.service", "hbmtune-probe@.service")}
