@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/flags.h"
@@ -52,8 +53,39 @@ std::string Unexpected(const CLI::App& app) {
          (&verb == &app ? "" : verb.get_name() + " ") + "--help";
 }
 
+// What may follow a flag, for a sentence: " (INT)", " (bash, zsh)", or nothing.
+std::string Taken(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = Parsed(app).get_option_no_throw(name);
+  std::string type = option == nullptr ? "" : option->get_type_name();
+  for (size_t at = 0; (at = type.find('|', at)) != std::string::npos; at += 2) {
+    type.replace(at, 1, ", ");
+  }
+  if (type == "TEXT" || type == name) return "";
+  return type.empty() ? "" : " (" + type + ")";
+}
+
+// The parser's own words made ours; those of our flags come as they are.
+std::string Sentence(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string said = error.what();
+  const std::string help = "; see hbmtune " + Parsed(app).get_name() + " --help";
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const std::string name = said.substr(0, said.find(' '));
+    return name + " is missing" + Taken(app, name) + help;
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string name = said.substr(0, said.find(':'));
+    return name + " needs a value" + Taken(app, name) + help;
+  }
+  constexpr std::string_view kNoSwitch = "Could not convert: ";
+  if (said.starts_with(kNoSwitch)) {
+    const std::string name = said.substr(kNoSwitch.size(), said.find(" = ") - kNoSwitch.size());
+    return name + " is given or left out, and takes no value" + help;
+  }
+  return said;
+}
+
 int Fail(const CLI::App& app, const CLI::ParseError& error) {
-  std::string sentence = error.what();
+  std::string sentence = Sentence(app, error);
   bool no_verb = app.get_subcommands().empty();
   bool nothing_left = app.remaining(true).empty();
   if (no_verb && nothing_left) {
@@ -71,9 +103,18 @@ void OutputFlag::AddTo(CLI::App& app) {
       ->group("output");
 }
 
+void AddDeviceNames(CLI::App& app, std::vector<std::string>& devices) {
+  app.add_option("DEVICE", devices, "one or more devices (see hbmtune devices)")
+      ->required()
+      ->type_name("DEVICE")
+      ->take_all()
+      ->group("arguments");
+}
+
 void AddStudy(CLI::App& app, std::string& study) {
   app.add_option("STUDY", study, "number of the study (see hbmtune studies)")
       ->required()
+      ->type_name("STUDY")
       ->group("arguments");
 }
 
@@ -100,6 +141,10 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   AddTop(app, invocation);
   AddCancel(app, invocation);
   AddDevices(app, invocation);
+  AddLease(app, invocation);
+  AddRelease(app, invocation);
+  AddQuiesce(app, invocation);
+  AddResume(app, invocation);
   AddCalibrate(app, invocation);
   AddSchema(app, invocation);
   AddCompletion(app, invocation);

@@ -6,13 +6,14 @@
 namespace hbmtune::client {
 namespace {
 
-enum class Takes { kNothing, kAnything, kNames, kFiles };
+enum class Takes { kNothing, kAnything, kNames, kFiles, kModels, kDevices, kStudies };
 
 struct Flag {
   std::string name;  // "--device"
   std::string help;
   Takes takes = Takes::kNothing;
   std::string names;  // "fp32 bf16" where it takes names
+  bool repeated = false;
 };
 
 struct VerbFlags {
@@ -29,7 +30,11 @@ Flag Describe(const CLI::Option& option) {
   std::string type = option.get_type_name();
   if (option.get_items_expected_max() == 0) return flag;
   flag.takes = Takes::kAnything;
-  if (type == "PATH" || type == "MODEL") flag.takes = Takes::kFiles;
+  if (type == "PATH") flag.takes = Takes::kFiles;
+  if (type == "MODEL") flag.takes = Takes::kModels;
+  if (type == "DEVICE") flag.takes = Takes::kDevices;
+  if (type == "STUDY") flag.takes = Takes::kStudies;
+  flag.repeated = option.get_items_expected_max() > 1;
   if (type.find('|') == std::string::npos) return flag;
   flag.takes = Takes::kNames;
   flag.names = type;
@@ -73,8 +78,23 @@ std::string ZshArgument(const Flag& flag) {
     case Takes::kAnything: return ":value:";
     case Takes::kNames: return ":value:(" + flag.names + ")";
     case Takes::kFiles: return ":file:_files";
+    case Takes::kModels: return ":model:_files -g \"*.json\"";
+    case Takes::kDevices: return ":device: _hbmtune_names devices";
+    case Takes::kStudies: return ":study: _hbmtune_names studies";
   }
   return "";
+}
+
+// What the script of bash does with a word in that place.
+std::string BashAction(const Flag& flag) {
+  switch (flag.takes) {
+    case Takes::kNames: return "words='" + flag.names + "'";
+    case Takes::kFiles: return "files='file'";
+    case Takes::kModels: return "files='model'";
+    case Takes::kDevices: return "words=$(_hbmtune_names devices)";
+    case Takes::kStudies: return "words=$(_hbmtune_names studies)";
+    default: return "return";
+  }
 }
 
 std::string BashCase(const VerbFlags& verb) {
@@ -83,15 +103,66 @@ std::string BashCase(const VerbFlags& verb) {
   for (const Flag& flag : verb.flags) {
     words += (words.empty() ? "" : " ") + flag.name;
     if (flag.takes == Takes::kNothing) continue;
-    values += "        " + flag.name + ") ";
-    if (flag.takes == Takes::kNames) values += "words='" + flag.names + "'";
-    if (flag.takes == Takes::kFiles) values += "files=1";
-    values += values.ends_with(") ") ? "return ;;\n" : " ;;\n";
+    values += "        " + flag.name + ") " + BashAction(flag) + " ;;\n";
   }
-  if (verb.positional.takes == Takes::kNames) words += " " + verb.positional.names;
-  return "    " + verb.name + ")\n      case \"$previous\" in\n" + values +
-         "        *) words='" + words + "' ;;\n      esac ;;\n";
+  // A positional and a flag may stand in the same place: the dash says which.
+  std::string bare = "words='" + words + "'";
+  if (verb.positional.takes == Takes::kNames) {
+    bare = "words='" + words + " " + verb.positional.names + "'";
+  } else if (verb.positional.takes > Takes::kNames) {
+    bare = "if [[ $current == -* ]]; then " + bare + "; else " + BashAction(verb.positional) +
+           "; fi";
+  }
+  return "    " + verb.name + ")\n      case \"$previous\" in\n" + values + "        *) " + bare +
+         " ;;\n      esac ;;\n";
 }
+
+// Names that the daemon knows. Another one than the usual is asked if the line says so.
+constexpr const char* kBashNames = R"sh(_hbmtune_names() {
+  local i; local -a daemon=()
+  for ((i = 2; i < ${#line[@]}; i++)); do
+    case "${line[i]}" in
+      --local) daemon+=(--local) ;;
+      --socket) daemon+=(--socket "${line[i+1]}") ;;
+    esac
+  done
+  "${line[0]}" "$1" --names "${daemon[@]}" 2>/dev/null
+}
+)sh";
+
+// Bash breaks words at = and at colons, which names of devices have: "--flag=value" comes in as
+// three words, "model:mi210" too. Of a name with colons it wants what follows the last one.
+constexpr const char* kBashBegin = R"sh(_hbmtune() {
+  local i word words='' files=''; local -a line=()
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    if ((i > 0)) && [[ $word == : || ${line[-1]} == *: ]]; then line[-1]+=$word
+    else line+=("$word"); fi
+  done
+  local current=${line[-1]} previous=${line[-2]}
+  if [[ $current == '=' ]]; then current=''; fi
+  if [[ $previous == '=' ]]; then previous=${line[-3]}; fi
+  case "${line[1]}" in
+)sh";
+
+constexpr const char* kBashEnd = R"sh(  esac
+  case "$files" in
+    file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    model) compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -d -- "$current"; compgen -f -X '!*.json' -- "$current") ;;
+    *) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+      COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*:}"}"}") ;;
+  esac
+}
+complete -F _hbmtune hbmtune
+)sh";
+
+constexpr const char* kZshNames = R"sh(_hbmtune_names() {
+  local -a names
+  names=(${(f)"$(hbmtune $1 --names ${(M)words:#--local} 2>/dev/null)"})
+  compadd -a names
+}
+)sh";
 
 }  // namespace
 
@@ -102,20 +173,9 @@ std::string BashCompletion(const CLI::App& app) {
     verbs += (verbs.empty() ? "" : " ") + verb.name;
     cases += BashCase(verb);
   }
-  // "--flag=value" comes in as three words, because = breaks words in bash.
-  return "# hbmtune's completion for bash: source <(hbmtune completion bash)\n"
-         "_hbmtune() {\n"
-         "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
-         "  local words='' files=''\n"
-         "  if [[ $current == '=' ]]; then current=''; fi\n"
-         "  if [[ $previous == '=' ]]; then previous=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
-         "  case \"${COMP_WORDS[1]}\" in\n" +
-         cases + "    *) words='" + verbs + " --help --version' ;;\n  esac\n" +
-         "  if [[ -n $files ]]; then compopt -o filenames; COMPREPLY=($(compgen -f -- "
-         "\"$current\"))\n"
-         "  else COMPREPLY=($(compgen -W \"$words\" -- \"$current\")); fi\n"
-         "}\n"
-         "complete -F _hbmtune hbmtune\n";
+  return "# hbmtune's completion for bash: source <(hbmtune completion bash)\n" +
+         std::string(kBashNames) + kBashBegin + cases + "    *) words='" + verbs +
+         " --help --version' ;;\n" + kBashEnd;
 }
 
 std::string ZshCompletion(const CLI::App& app) {
@@ -129,12 +189,14 @@ std::string ZshCompletion(const CLI::App& app) {
                ZshText(flag.help) + "]" + ZshArgument(flag) + "'";
     }
     if (!verb.positional.name.empty()) {
-      cases += " \\\n      '1" + ZshArgument(verb.positional) + "'";
+      const char* place = verb.positional.repeated ? "*" : "1";
+      cases += std::string(" \\\n      '") + place + ZshArgument(verb.positional) + "'";
     }
     cases += " ;;\n";
   }
   return "#compdef hbmtune\n"
-         "# hbmtune's completion for zsh: hbmtune completion zsh > ~/.zfunc/_hbmtune\n"
+         "# hbmtune's completion for zsh: hbmtune completion zsh > ~/.zfunc/_hbmtune\n" +
+         std::string(kZshNames) +
          "_hbmtune() {\n"
          "  local -a verbs=(\n" +
          verbs +

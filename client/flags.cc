@@ -39,10 +39,7 @@ std::optional<double> Number(const std::string& text) {
 namespace internal {
 
 Json ParseWhole(const std::string& text, bool bytes) {
-  if (bytes) {
-    if (auto size = ParseBytes(text)) return *size;
-    throw std::invalid_argument(SizeFault(text, "a size"));
-  }
+  if (bytes) return ParseSize(text, "a size");
   constexpr double kExact = 9007199254740992.0;  // 2^53: over it doubles skip whole numbers
   auto value = Number(text);
   if (!value || std::floor(*value) != *value || std::fabs(*value) > kExact) {
@@ -83,13 +80,18 @@ std::string PathOfFlag(std::string_view flag) {
   return Replaced(flag, '-', '_');
 }
 
-std::string SizeFault(const std::string& text, const std::string& wanted) {
-  // With another number before its unit it is a size: then the number was the fault.
-  size_t unit = std::min(text.find_first_not_of("0123456789.eE+"), text.size());
-  if (unit > 0 && ParseBytes("1" + text.substr(unit)) && !ParseBytes(text)) {
-    return "'" + text + "' is too large";
+int64_t ParseSize(const std::string& text, const std::string& wanted) {
+  const size_t unit = std::min(text.find_first_not_of("0123456789.eE+"), text.size());
+  if (auto size = ParseBytes(text)) {
+    if (unit < text.size() || *size == 0 || *size >= kMiB) return *size;
+    throw std::invalid_argument("'" + text + "' is " + text + " bytes: say " + text + "GiB or " +
+                                text + "MiB, or " + text + "B if you mean it");
   }
-  return "'" + text + "' is not " + wanted + " (like 512MiB or 1.5GiB)";
+  // With another number before its unit it is a size: then the number was the fault.
+  if (unit > 0 && ParseBytes("1" + text.substr(unit))) {
+    throw std::invalid_argument("'" + text + "' is too large");
+  }
+  throw std::invalid_argument("'" + text + "' is not " + wanted + " (like 512MiB or 1.5GiB)");
 }
 
 void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::string& top_group,
@@ -111,6 +113,43 @@ void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::st
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (field.type == "true|false") option->expected(0, 1)->default_str("true");
   }
+}
+
+namespace {
+
+template <class T>
+CLI::Option* AddBounded(CLI::App& app, const std::string& name, const std::string& help, T& value,
+                        T least, T most) {
+  constexpr bool kWhole = std::is_integral_v<T>;
+  CLI::callback_t take = [&value, name, least, most](const CLI::results_t& values) {
+    const std::string& text = values.back();
+    std::string fault;
+    try {
+      value = (kWhole ? internal::ParseWhole(text, false) : internal::ParseReal(text)).get<T>();
+      auto bound = [](T limit) { return internal::NumberText(static_cast<double>(limit)); };
+      if (value < least) fault = "'" + text + "' is under " + bound(least);
+      if (value > most) fault = "'" + text + "' is over " + bound(most);
+    } catch (const std::invalid_argument& error) {
+      fault = error.what();
+    }
+    if (!fault.empty()) throw CLI::ValidationError(name, fault);
+    return true;
+  };
+  CLI::Option* option = app.add_option(name, take, help);
+  option->type_name(kWhole ? "INT" : "NUMBER");
+  return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+}  // namespace
+
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, const std::string& help,
+                       int64_t& value, int64_t least, int64_t most) {
+  return AddBounded(app, name, help, value, least, most);
+}
+
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, const std::string& help,
+                       double& value, double least, double most) {
+  return AddBounded(app, name, help, value, least, most);
 }
 
 CLI::Option* AddChoice(CLI::App& app, const std::string& name,

@@ -43,14 +43,20 @@ enum class Defaults { kShown, kHidden };
 void AddFlags(CLI::App& app, const std::vector<FlagField>& fields, const std::string& top_group,
               Defaults defaults, GivenFields& given);
 
-// What is wrong with a size that ParseBytes refuses: "is too large", or "is not `wanted` (like
-// …)" for what is no size.
-std::string SizeFault(const std::string& text, const std::string& wanted);
+// A size in bytes. Throws std::invalid_argument: '`text`' is too large, is not `wanted` (like …),
+// or is a small number without a unit: nobody means 64 bytes by "64". 0 is 0; "64B" is meant.
+int64_t ParseSize(const std::string& text, const std::string& wanted);
 
 // A flag or positional that takes one of a few names.
 CLI::Option* AddChoice(CLI::App& app, const std::string& name,
                        const std::vector<std::string>& choices, const std::string& help,
                        std::string& value);
+
+// A flag that takes a number within the bounds.
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, const std::string& help,
+                       int64_t& value, int64_t least, int64_t most = int64_t{1} << 53);
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, const std::string& help,
+                       double& value, double least, double most);
 
 // The leaves of a visited struct, in the order of its visit; a field called as in `leave_out` is
 // passed over.

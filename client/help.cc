@@ -71,6 +71,7 @@ std::string Usage(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     std::string name = option->get_name(true);
+    if (option->get_items_expected_max() > 1) name += "...";
     command += option->get_required() ? " " + name : " [" + name + "]";
   }
   bool has_verbs = !app.get_subcommands({}).empty();

@@ -107,7 +107,16 @@ DeviceOutput ToOutput(const v1::Device& device) {
   output.aliases = {device.aliases().begin(), device.aliases().end()};
   output.running_study = device.running_study();
   output.queued_studies = device.queued_studies();
+  output.leased_by = device.leased_by();
+  output.dirty = device.dirty();
   return output;
+}
+
+LeaseOutput ToOutput(const v1::Lease& lease) {
+  return {lease.job_id(),
+          {lease.devices().begin(), lease.devices().end()},
+          Small(v1::LeaseState_Name(lease.state()), "LEASE_STATE_"),
+          lease.durable()};
 }
 
 std::string StateName(v1::StudyState state) {

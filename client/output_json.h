@@ -269,6 +269,8 @@ struct DeviceOutput {
   std::vector<std::string> aliases;
   std::string running_study;
   int64_t queued_studies = 0;
+  std::string leased_by;
+  std::string dirty;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -285,6 +287,25 @@ struct DeviceOutput {
     v(Field{"aliases", "other names"}, self.aliases);
     v(Field{"running_study", "study that runs on it"}, self.running_study);
     v(Field{"queued_studies", "studies that wait for it"}, self.queued_studies);
+    v(Field{"leased_by", "job that holds it"}, self.leased_by);
+    v(Field{"dirty", "why it is dirty, if it is"}, self.dirty);
+  }
+};
+
+// What lease and release print.
+struct LeaseOutput {
+  std::string job_id;
+  std::vector<std::string> devices;
+  std::string state;
+  bool durable = true;
+
+  template <class Self, class V>
+  static void Visit(Self& self, V&& v) {
+    v(Field{"job_id", "the job whose lease it is"}, self.job_id);
+    v(Field{"devices", "what it holds"}, self.devices);
+    v(Field{"state", "granted, or draining: a probe has not ended"}, self.state);
+    v(Field{"durable", "false: the daemon could not write it down, a restart forgets it"},
+      self.durable);
   }
 };
 
@@ -293,6 +314,7 @@ RecommendationOutput ToOutput(const v1::Recommendation& recommendation);
 StudyOutput ToOutput(const v1::Study& study);
 TrialOutput ToOutput(const v1::Trial& trial);
 DeviceOutput ToOutput(const v1::Device& device);
+LeaseOutput ToOutput(const v1::Lease& lease);
 
 // "running", "out_of_memory": an enumerator without its type's prefix, in small letters.
 std::string StateName(v1::StudyState state);

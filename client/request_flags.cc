@@ -24,11 +24,13 @@ absl::Status SetFields(const GivenFields& fields, T& value) {
 
 absl::Status SetSize(const std::string& flag, const std::string& text, const auto& set) {
   if (text.empty()) return absl::OkStatus();
-  auto bytes = ParseBytes(text);
-  if (!bytes || *bytes <= 0) {
-    return absl::InvalidArgumentError(flag + ": " + SizeFault(text, "a size over 0"));
+  try {
+    const int64_t bytes = ParseSize(text, "a size over 0");
+    if (bytes <= 0) throw std::invalid_argument("'" + text + "' is not over 0");
+    set(bytes);
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(flag + ": " + error.what());
   }
-  set(*bytes);
   return absl::OkStatus();
 }
 

@@ -39,8 +39,9 @@ constexpr const char* kFigures[] = {"tokens_per_second", "step_seconds", "peak_u
 void PrintLeast(Terminal& terminal, const SweepOutput& sweep) {
   const SweptConfigOutput& least = *sweep.least;
   terminal.Print(Terminal::Style::kRed,
-                 "nothing fits in " + FormatBytes(least.estimate.ceiling_bytes) +
-                     ": the least is " + FormatBytes(least.estimate.peak_used_bytes));
+                 (sweep.complete ? "nothing fits in " : "nothing so far fits in ") +
+                     FormatBytes(least.estimate.ceiling_bytes) + ": the least is " +
+                     FormatBytes(least.estimate.peak_used_bytes));
   terminal.Print("  " + DescribeConfigShort(least.train_config, sweep.workload.framework));
   terminal.Print("  " + DescribeBreakdown(least.estimate.breakdown));
 }
@@ -60,11 +61,15 @@ std::string SweepLine(const SweepOutput& sweep) {
 }
 
 void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
+  if (!sweep.complete && sweep.estimated + sweep.refused == 0) {
+    return terminal.Print("interrupted before a config was estimated");
+  }
   terminal.Print(DescribeWorkload(sweep.workload) + " on " + sweep.device);
   std::string counts = FormatCount(sweep.total) + " configs: " + FormatCount(sweep.estimated) +
                        " estimated, " + FormatCount(sweep.fitting) + " fit";
   if (sweep.refused > 0) counts += ", " + FormatCount(sweep.refused) + " refused";
-  if (!sweep.complete) counts += ", interrupted";
+  const int64_t left = sweep.total - sweep.estimated - sweep.refused;
+  if (!sweep.complete) counts = "interrupted, " + FormatCount(left) + " not tried; of " + counts;
   terminal.Print(counts + " · " + FormatDuration(sweep.elapsed_seconds));
   if (sweep.refused > 0) terminal.Print("  refused, the first: " + sweep.refusal);
   terminal.Print("");
@@ -73,7 +78,8 @@ void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
     return;
   }
   Table table({{"tok/s", Align::kRight}, {"peak", Align::kRight}, {"host", Align::kRight},
-               {"Pareto front: none is both faster and leaner"}});
+               {sweep.complete ? "Pareto front: none is both faster and leaner"
+                               : "Pareto front of what was tried"}});
   for (const SweptConfigOutput& swept : sweep.front) {
     const int64_t host = swept.estimate.host_bytes;
     table.Add({FormatNumber(swept.estimate.tokens_per_second),

@@ -158,9 +158,7 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<CalibrateFlags>();
   AddChoice(*verb, "--device", {"host"}, "what is measured [host]", flags->device)
       ->group("on what");
-  verb->add_option("--threads", flags->threads, "threads, 0 for all cores [0]")
-      ->type_name("INT")
-      ->check(CLI::Range(0, 1024).description(""))
+  AddNumber(*verb, "--threads", "threads, 0 for all cores [0]", flags->threads, 0, 1024)
       ->group("on what");
   verb->add_option("--budget", flags->budget,
                    "time for products: shapes that it does not reach are left out [45s]")

@@ -193,17 +193,14 @@ void AddLadder(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false)
       ->take_all()
       ->group(group);
-  verb->add_option("--seq-len", flags->seq_len, "tokens in a sequence [2048]")
-      ->type_name("INT")
+  AddNumber(*verb, "--seq-len", "tokens in a sequence [2048]", flags->seq_len, 1)
       ->group(group);
-  verb->add_option("--micro-batch", flags->micro_batch,
-                   "sequences in one forward pass of one rank [what the practitioners used: 4, "
-                   "2 and 3; 1 for other models]")
-      ->type_name("INT")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
+  AddNumber(*verb, "--micro-batch",
+            "sequences in one forward pass of one rank [what the practitioners used: 4, 2 and 3; "
+            "1 for other models]",
+            flags->micro_batch, 1, int64_t{1} << 20)
       ->group(group);
-  verb->add_option("--world-size", flags->world_size, "ranks (GPUs) that train together [1]")
-      ->type_name("INT")
+  AddNumber(*verb, "--world-size", "ranks (GPUs) that train together [1]", flags->world_size, 1)
       ->group(group);
   verb->add_option("--device", flags->device, "see hbmtune devices [model:mi210]")
       ->type_name("DEVICE")

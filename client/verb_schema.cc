@@ -28,6 +28,7 @@ const std::vector<Schema> kSchemas = {
     {"show", DocumentSchema<ShowOutput>},
     {"studies", DocumentSchema<std::vector<StudyOutput>>},
     {"devices", DocumentSchema<std::vector<DeviceOutput>>},
+    {"lease", DocumentSchema<LeaseOutput>},
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <memory>
 
 #include "client/connection.h"
+#include "client/flags.h"
+#include "client/output.h"
 #include "client/output_json.h"
 #include "client/progress.h"
 #include "client/table.h"
@@ -16,6 +18,7 @@ struct StudiesFlags {
   int64_t limit = 20;
   ConnectionFlags connection;
   OutputFlag output;
+  bool names = false;
 };
 
 // Newest first, at most `limit`.
@@ -53,11 +56,16 @@ void PrintTable(const std::vector<v1::Study>& studies) {
 }
 
 absl::StatusOr<ExitCode> RunStudies(const StudiesFlags& flags) {
-  if (flags.limit <= 0) return absl::InvalidArgumentError("--limit: must be over 0");
   auto connection = Connect(flags.connection);
   if (!connection.ok()) return connection.status();
   auto studies = List(**connection, flags.limit);
   if (!studies.ok()) return studies.status();
+  if (flags.names) {
+    std::string text;
+    for (const v1::Study& study : *studies) text += NumberOf(study.name()) + "\n";
+    WriteOut(stdout, text);
+    return kDone;
+  }
   if (!flags.output.json()) {
     PrintTable(*studies);
     return kDone;
@@ -74,10 +82,9 @@ void AddStudies(CLI::App& app, Invocation& invocation) {
   CLI::App* verb = app.add_subcommand("studies", "list studies, newest first");
   verb->footer("examples\n  hbmtune studies\n  hbmtune studies --limit 100 --output json");
   auto flags = std::make_shared<StudiesFlags>();
-  verb->add_option("--limit", flags->limit, "most studies to list [20]")
-      ->type_name("INT")
-      ->group("output");
+  AddNumber(*verb, "--limit", "most studies to list [20]", flags->limit, 1)->group("output");
   flags->output.AddTo(*verb);
+  verb->add_flag("--names", flags->names, "only their numbers, one a line")->group("output");
   flags->connection.AddTo(*verb);
   verb->callback(
       [flags, &invocation] { invocation.run = [flags] { return RunStudies(*flags); }; });

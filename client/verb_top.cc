@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "client/connection.h"
+#include "client/device_lines.h"
+#include "client/flags.h"
 #include "client/interrupt.h"
 #include "client/output.h"
 #include "client/output_json.h"
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int kStudies = 20;
 constexpr int kFindings = 8;
+constexpr size_t kProseColumns = 80;
 
 struct TopFlags {
   ConnectionFlags connection;
@@ -87,6 +90,9 @@ void AddDeviceLines(const Node& node, std::vector<std::string>& lines) {
     }
   }
   Append(devices, lines);
+  for (std::string& line : DirtyLines(node.devices, kProseColumns)) {
+    lines.push_back(std::move(line));
+  }
   Append(processes, lines);
 }
 
@@ -184,11 +190,9 @@ void AddTop(CLI::App& app, Invocation& invocation) {
       "Plain lines where output is no terminal, a line of JSON each time with\n"
       "--output json. Ctrl-C leaves.");
   auto flags = std::make_shared<TopFlags>();
-  verb->add_option("--every", flags->every, "seconds between two looks [1]")
-      ->check(CLI::Range(0.1, 3600.0))
+  AddNumber(*verb, "--every", "seconds between two looks [1]", flags->every, 0.1, 3600)
       ->group("what");
-  verb->add_option("--count", flags->count, "looks before it ends; 0: until Ctrl-C [0]")
-      ->check(CLI::NonNegativeNumber)
+  AddNumber(*verb, "--count", "looks before it ends; 0: until Ctrl-C [0]", flags->count, 0)
       ->group("what");
   flags->output.AddTo(*verb);
   flags->connection.AddTo(*verb);

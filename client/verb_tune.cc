@@ -5,6 +5,7 @@
 #include "client/connection.h"
 #include "client/follow.h"
 #include "client/interrupt.h"
+#include "client/job.h"
 #include "client/model_file.h"
 #include "client/output_json.h"
 #include "client/progress.h"
@@ -28,10 +29,12 @@ constexpr const char* kFooter =
     "Ctrl-C cancels the study; its finished trials stay. Ctrl-C again leaves at once.";
 
 constexpr double kUsualBudgetSeconds = 300;
+constexpr int64_t kMostSeed = int64_t{1} << 53;
 
 struct TuneFlags {
   WorkloadFlags workload;
   CeilingFlags ceiling;
+  JobFlag job;
   PinFlags pinned;
   ConnectionFlags connection;
   OutputFlag output;
@@ -47,20 +50,18 @@ struct TuneFlags {
 void TuneFlags::AddTo(CLI::App& app) {
   workload.AddTo(app);
   ceiling.AddTo(app);
+  job.AddTo(app, "the scheduler's job in whose lease a GPU is probed (see hbmtune lease)",
+            "on what");
   const std::string group = "how it is searched";
   app.add_option("--budget", budget,
                  "time for probing [5m; no limit on a modelled device, which takes seconds]")
       ->type_name("TIME")
       ->group(group);
-  app.add_option("--max-trials", max_trials, "most trials, 0 for no limit [0]")
-      ->type_name("INT")
-      ->group(group);
+  AddNumber(app, "--max-trials", "most trials, 0 for no limit [0]", max_trials, 0)->group(group);
   AddChoice(app, "--designer", {"bracket", "grid", "random"}, "how trials are chosen [bracket]",
             designer)
       ->group(group);
-  app.add_option("--seed", seed, "decides every random choice [0]")
-      ->type_name("INT")
-      ->group(group);
+  AddNumber(app, "--seed", "decides every random choice [0]", seed, -kMostSeed)->group(group);
   app.add_flag("--detach", detach, "leave the study running; see hbmtune watch")->group(group);
   output.AddTo(app);
   connection.AddTo(app);
@@ -87,6 +88,7 @@ absl::StatusOr<v1::CreateStudyRequest> MakeRequest(const TuneFlags& flags) {
   request.mutable_workload()->clear_model();
   const std::string& device = flags.workload.device;
   request.set_device(device.empty() ? "host" : device);
+  request.set_job_id(flags.job.OrEnvironment());
   absl::Status status = flags.ceiling.Apply(*request.mutable_ceiling());
   if (!status.ok()) return status;
   if (!request.device().starts_with("model:")) request.set_budget_seconds(kUsualBudgetSeconds);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "client/connection.h"
+#include "client/flags.h"
 #include "client/text.h"
 #include "client/verbs.h"
 #include "client/verify_output.h"
@@ -156,10 +157,9 @@ void AddVerify(CLI::App& app, Invocation& invocation) {
   verb->add_option("--run", flags->run, "only runs that have this in their name [all]")
       ->type_name("TEXT")
       ->group("what is compared");
-  verb->add_option("--tolerance", flags->tolerance,
-                   "largest difference of a phase's peak, as a share of its activations [0.01]")
-      ->type_name("NUMBER")
-      ->check(CLI::Range(0.0, 10.0).description(""))
+  AddNumber(*verb, "--tolerance",
+            "largest difference of a phase's peak, as a share of its activations [0.01]",
+            flags->tolerance, 0, 10)
       ->group("what is compared");
   verb->add_flag("--events", flags->events,
                  "the events must be the same too, in the same order")

@@ -2,6 +2,7 @@
 
 #include "client/conclude.h"
 #include "client/connection.h"
+#include "client/flags.h"
 #include "client/follow.h"
 #include "client/interrupt.h"
 #include "client/progress.h"
@@ -63,13 +64,13 @@ void AddWatch(CLI::App& app, Invocation& invocation) {
   verb->add_option("STUDY", flags->study, "number of the study (see hbmtune studies)")
       ->group("arguments");
   verb->add_option("--device", flags->device.device, "a device, in place of a study")
+      ->type_name("DEVICE")
       ->group("device");
-  verb->add_option("--every", flags->device.period_seconds, "seconds between two samples [1]")
-      ->check(CLI::Range(0.1, 3600.0))
+  AddNumber(*verb, "--every", "seconds between two samples [1]", flags->device.period_seconds, 0.1,
+            3600)
       ->group("device");
-  verb->add_option("--count", flags->device.most_samples,
-                   "samples before it ends; 0: until Ctrl-C [0]")
-      ->check(CLI::NonNegativeNumber)
+  AddNumber(*verb, "--count", "samples before it ends; 0: until Ctrl-C [0]",
+            flags->device.most_samples, 0)
       ->group("device");
   verb->add_flag("--csv", flags->csv, "one line a sample, columns separated by commas")
       ->group("device");

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "client/errors.h"
 
@@ -24,7 +25,11 @@ void AddDevices(CLI::App& app, Invocation& invocation);
 void AddEstimate(CLI::App& app, Invocation& invocation);
 void AddExport(CLI::App& app, Invocation& invocation);
 void AddLadder(CLI::App& app, Invocation& invocation);
+void AddLease(CLI::App& app, Invocation& invocation);
+void AddQuiesce(CLI::App& app, Invocation& invocation);
 void AddRecommend(CLI::App& app, Invocation& invocation);
+void AddRelease(CLI::App& app, Invocation& invocation);
+void AddResume(CLI::App& app, Invocation& invocation);
 void AddSchema(CLI::App& app, Invocation& invocation);
 void AddShow(CLI::App& app, Invocation& invocation);
 void AddStudies(CLI::App& app, Invocation& invocation);
@@ -44,5 +49,8 @@ struct OutputFlag {
 
 // The positional STUDY: "7" or "studies/7".
 void AddStudy(CLI::App& app, std::string& study);
+
+// The positional DEVICE, which may be repeated.
+void AddDeviceNames(CLI::App& app, std::vector<std::string>& devices);
 
 }  // namespace hbmtune::client

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -18,6 +19,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 class CompletionTest : public ::testing::Test {
  protected:
@@ -27,7 +29,8 @@ class CompletionTest : public ::testing::Test {
   std::vector<std::string> Offers(const std::string& words) {
     std::string script = folder_.path() + "/completion.bash";
     std::ofstream(script) << BashCompletion(app_);
-    std::string command = "bash -c 'source " + script + "; COMP_WORDS=(hbmtune " + words +
+    std::string command = "bash -c 'source " + script + "; " + daemon_ +
+                          "COMP_WORDS=(hbmtune " + words +
                           "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _hbmtune 2>/dev/null; "
                           "printf \"%s\\n\" \"${COMPREPLY[@]}\"'";
     std::FILE* pipe = popen(command.c_str(), "r");
@@ -40,6 +43,10 @@ class CompletionTest : public ::testing::Test {
     return offers;
   }
 
+  // In place of the program itself, which is asked for names; says which daemon it was asked of.
+  const std::string daemon_ =
+      "hbmtune() { [[ $2 == --names ]] || return; shift 2; asked=\"$*\"; "
+      "printf \"%s\\n\" model:mi210 model:mi300x 0000:03:00.0 hip:0 \"${asked// /_}\"; }; ";
   hbmtune::testing::TempDir folder_;
   Invocation invocation_;
   CLI::App app_;
@@ -65,6 +72,32 @@ TEST_F(CompletionTest, BashOffersFilesForAModel) {
               ElementsAre(folder_.path() + "/config.json"));
 }
 
+TEST_F(CompletionTest, OfFilesOnlyFoldersAndJsonAreModels) {
+  const std::string folder = folder_.path() + "/models";
+  std::filesystem::create_directories(folder + "/two words");
+  std::ofstream(folder + "/config.json") << "{}";
+  std::ofstream(folder + "/weights.bin") << "";
+  EXPECT_THAT(Offers("tune --model " + folder + "/"),
+              UnorderedElementsAre(folder + "/two words", folder + "/config.json"));
+}
+
+TEST_F(CompletionTest, BashAsksTheDaemonForDevices) {
+  EXPECT_THAT(Offers("tune --device hi"), ElementsAre("hip:0"));
+  // Words as bash breaks them: it replaces what follows the last colon.
+  EXPECT_THAT(Offers("tune --device model :"), ElementsAre("mi210", "mi300x"));
+  EXPECT_THAT(Offers("tune --device model : mi3"), ElementsAre("mi300x"));
+  EXPECT_THAT(Offers("tune --device = 0000 : 03 : 0"), ElementsAre("00.0"));
+  EXPECT_THAT(Offers("lease hip : 0 mo"), ElementsAre("model:mi210", "model:mi300x"));
+  EXPECT_THAT(Offers("lease --jo"), ElementsAre("--job"));
+  EXPECT_THAT(Offers("tune --local --socket /x/y.sock --device --"),
+              ElementsAre("--local_--socket_/x/y.sock"));
+}
+
+TEST_F(CompletionTest, BashAsksTheDaemonForStudies) {
+  EXPECT_THAT(Offers("show hi"), ElementsAre("hip:0"));
+  EXPECT_THAT(Offers("show --wh"), ElementsAre("--why"));
+}
+
 TEST_F(CompletionTest, ZshHasEveryVerbAndItsNames) {
   std::string script = ZshCompletion(app_);
   for (const CLI::App* verb : app_.get_subcommands([](const CLI::App*) { return true; })) {
@@ -72,6 +105,9 @@ TEST_F(CompletionTest, ZshHasEveryVerbAndItsNames) {
   }
   EXPECT_THAT(script, HasSubstr("'--optimizer=[optimizer\\: adamw, adamw-8bit or sgd "
                                 "\\[adamw\\]]:value:(adamw adamw-8bit sgd)'"));
+  EXPECT_THAT(script, HasSubstr("]:device: _hbmtune_names devices'"));
+  EXPECT_THAT(script, HasSubstr("'*:device: _hbmtune_names devices'"));
+  EXPECT_THAT(script, HasSubstr("'1:study: _hbmtune_names studies'"));
   EXPECT_THAT(script, HasSubstr("'--local[use the private daemon"));
 }
 

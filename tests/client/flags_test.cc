@@ -114,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"--micro-batch", "1e30", "'1e30' is not a whole number"},
         BadValue{"--offload.pool-bytes", "1 parsec",
                  "'1 parsec' is not a size (like 512MiB or 1.5GiB)"},
+        BadValue{"--offload.pool-bytes", "64",
+                 "'64' is 64 bytes: say 64GiB or 64MiB, or 64B if you mean it"},
         BadValue{"--offload.keep-ratio", "nan", "'nan' is not a number"},
         BadValue{"--zero.overlap-comm", "perhaps", "'perhaps' is not true or false"}));
 

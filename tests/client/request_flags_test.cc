@@ -183,8 +183,16 @@ TEST(CeilingFlags, TakeSizesAndRefuseTheRest) {
   EXPECT_EQ(ceiling.device_bytes(), 0);
   flags.memory = "0";
   EXPECT_EQ(flags.Apply(ceiling).message(),
-            "--memory: '0' is not a size over 0 (like 512MiB or 1.5GiB)");
+            "--memory: '0' is not over 0");
   EXPECT_EQ(flags.Apply(ceiling).code(), absl::StatusCode::kInvalidArgument);
+  for (const char* small : {"64", "1.5", "1e5"}) {
+    flags.memory = small;
+    EXPECT_EQ(flags.Apply(ceiling).code(), absl::StatusCode::kInvalidArgument) << small;
+  }
+  for (const char* meant : {"64B", "64 bytes", "1048576"}) {
+    flags.memory = meant;
+    EXPECT_TRUE(flags.Apply(ceiling).ok()) << meant;
+  }
   for (std::string large : {"99999999TiB", "1e400", "1e30"}) {
     flags.memory = large;
     EXPECT_EQ(flags.Apply(ceiling).message(), "--memory: '" + large + "' is too large");

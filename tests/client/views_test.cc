@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "client/device_lines.h"
 #include "client/report_effects.h"
 #include "client/sweep_report.h"
 #include "client/text.h"
@@ -82,6 +83,44 @@ TEST(SweepCsv, HasACellForEachField) {
   EXPECT_EQ(std::count(row.begin(), row.end(), ','),
             std::count(titles.begin(), titles.end(), ',') + 1);
   EXPECT_NE(row.find("\"memory (weights 24 GiB, \"\"logits\"\" 8 GiB)\""), std::string::npos);
+}
+
+std::string SweepOf(int64_t estimated, bool complete, bool fits) {
+  SweepOutput sweep;
+  sweep.total = 24;
+  sweep.estimated = estimated;
+  sweep.complete = complete;
+  if (fits) sweep.front.emplace_back();
+  if (!fits && estimated > 0) sweep.least.emplace();
+  return Printed([&](Terminal& terminal) { PrintSweep(terminal, sweep); });
+}
+
+TEST(PrintSweep, AnInterruptedOneClaimsNothingOfWhatWasNotTried) {
+  const std::string whole = SweepOf(24, true, true);
+  EXPECT_NE(whole.find("\n24 configs: 24 estimated"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("none is both faster and leaner"), std::string::npos) << whole;
+  const std::string cut = SweepOf(9, false, true);
+  EXPECT_NE(cut.find("\ninterrupted, 15 not tried; of 24 configs: 9 estimated"),
+            std::string::npos) << cut;
+  EXPECT_NE(cut.find("Pareto front of what was tried"), std::string::npos) << cut;
+  EXPECT_NE(SweepOf(9, false, false).find("nothing so far fits in"), std::string::npos);
+  EXPECT_EQ(SweepOf(0, false, false), "interrupted before a config was estimated\n");
+}
+
+TEST(DirtyLines, SayWhyAndWhatToDo) {
+  v1::ListDevicesResponse devices;
+  devices.add_devices()->set_name("host");
+  EXPECT_TRUE(DirtyLines(devices, 80).empty());
+  v1::Device& dirty = *devices.add_devices();
+  dirty.set_name("0000:03:00.0");
+  dirty.set_dirty("12.00 GiB were not given back\x1b[2J");
+  std::string text;
+  for (const std::string& line : DirtyLines(devices, 60)) text += line + "\n";
+  ExpectNarrow(text, 60);
+  EXPECT_TRUE(text.starts_with("0000:03:00.0 is dirty: 12.00 GiB were not given back?[2J"))
+      << text;
+  EXPECT_NE(text.find("hbmtune resume"), std::string::npos) << text;
+  EXPECT_EQ(text.find("host"), std::string::npos) << text;
 }
 
 TEST(PrintVerification, NamesTheFirstDifference) {

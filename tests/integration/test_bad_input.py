@@ -99,7 +99,7 @@ class BadInput(support.Case):
                          "--budget: '0' is not a time over 0 (like 60s, 5m or 1h)")
         self.assertEqual(self.tune("--memory", "lots"),
                          "--memory: 'lots' is not a size over 0 (like 512MiB or 1.5GiB)")
-        self.assert_names(self.tune("--max-trials", -1), "max_trials")
+        self.assert_names(self.tune("--max-trials", -1), "--max-trials")
 
     def test_studies_that_do_not_exist(self):
         for words in (("show", 9), ("watch", 9), ("cancel", 9), ("recommend", 9),
