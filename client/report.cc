@@ -182,6 +182,9 @@ void PrintEstimate(Terminal& terminal, const EstimateOutput& output) {
   }
   table.Add({"  allocated (" + estimate.peak_phase + ")",
              FormatBytes(estimate.peak_allocated_bytes), ""});
+  if (estimate.save_peak_bytes > 0) {
+    table.Add({"  allocated (save)", FormatBytes(estimate.save_peak_bytes), ""});
+  }
   table.Add({"  reserved", FormatBytes(estimate.peak_reserved_bytes), ""});
   table.Add({"  used", FormatBytes(estimate.peak_used_bytes), ""});
   for (const std::string& line : table.Lines()) terminal.Print(line);

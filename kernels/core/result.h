@@ -73,6 +73,7 @@ struct Estimate {
   std::string peak_phase;
   std::vector<CategoryBytes> breakdown;
   int64_t host_bytes = 0;
+  int64_t save_peak_bytes = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
   Evidence evidence = Evidence::kPredicted;
@@ -90,6 +91,9 @@ struct Estimate {
     v(Field{"peak_phase", "where in the step the peak falls"}, self.peak_phase);
     v(Field{"breakdown", "owners of the memory at the allocated peak"}, self.breakdown);
     v(Field{"host_bytes", "host memory that the config needs"}, self.host_bytes);
+    v(Field{"save_peak_bytes",
+            "most bytes in live tensors while weights are gathered to be saved; 0 if none are"},
+      self.save_peak_bytes);
     v(Field{"step_seconds", "time of one optimizer step"}, self.step_seconds);
     v(Field{"tokens_per_second", "tokens trained a second, over all ranks"},
       self.tokens_per_second);

@@ -140,6 +140,7 @@ struct ZeroConfig {
   bool overlap_comm = false;
   bool contiguous_gradients = true;
   bool reduce_scatter = true;
+  bool gather_16bit_weights_on_model_save = false;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -162,6 +163,9 @@ struct ZeroConfig {
     v(Field{"contiguous_gradients", "gradients are copied into one bucket buffer"},
       self.contiguous_gradients);
     v(Field{"reduce_scatter", "reduce-scatter rather than all-reduce"}, self.reduce_scatter);
+    v(Field{"gather_16bit_weights_on_model_save",
+            "a saved model has its whole weights, gathered module by module (stage 3)"},
+      self.gather_16bit_weights_on_model_save);
   }
 };
 

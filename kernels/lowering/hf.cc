@@ -102,7 +102,6 @@ class HfTrainer {
     Tensor loss = model_->Loss(ids, labels, options_.outputs_fp32.value_or(autocast_));
     ids = {};
     labels = {};
-    tape_->ReadScalar(loss, ScalarSlot::kLoss);
     if (config_.grad_accum > 1) {
       Tensor mean = aten_.DivScalar(loss, static_cast<double>(config_.grad_accum));
       loss = std::move(mean);
@@ -122,6 +121,7 @@ class HfTrainer {
     if (zero_) zero_->EndBackward();
     if (ddp_) ddp_->EndBackward();
     root = {};
+    tape_->ReadScalar(loss, ScalarSlot::kLoss);  // Trainer's logging_nan_inf_filter
     model_->ReleaseGraph();
   }
 
@@ -161,6 +161,7 @@ class HfTrainer {
     tape_->Phase(PhaseKind::kEvaluate);
     NoGrad guard(*tape_);
     Tensor loss = Forward(true);
+    tape_->ReadScalar(loss, ScalarSlot::kLoss);
     model_->set_training(true);
   }
 

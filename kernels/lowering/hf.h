@@ -48,8 +48,8 @@ struct HfOptions {
 
 // Transformers 5.24 on PyTorch 2.15, as a Program: the step of a Trainer-like loop with every
 // allocation that the model, autograd, PEFT, autocast, clipping and AdamW make. Named state:
-// NAME.exp_avg, NAME.exp_avg_sq and `loss` (of the last micro-batch, before the division by the
-// accumulation). Throws std::invalid_argument that names what is not modelled.
+// NAME.exp_avg, NAME.exp_avg_sq and `loss` (of the last micro-batch, divided by the accumulation).
+// Throws std::invalid_argument that names what is not modelled.
 Program LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options = {});
 // The same in the memory of a Program that is no longer needed.
 void LowerHf(const Workload& workload, const TrainConfig& config, const HfOptions& options,

@@ -39,6 +39,7 @@ class EventsOnWait final : public StreamEvents {
   void Wait(StreamId stream, int64_t ticket) override {
     if (completed_[stream] < ticket) completed_[stream] = ticket;
   }
+  int64_t recorded(StreamId stream) const { return recorded_[stream]; }  // the latest ticket
   // Everything recorded on the stream so far has completed.
   void Progress(StreamId stream) { completed_[stream] = recorded_[stream]; }
 

@@ -38,7 +38,8 @@ class Describer {
     return "record e" + std::to_string(r.event) + On(r.stream);
   }
   std::string operator()(const Wait& w) const {
-    return "wait e" + std::to_string(w.event) + On(w.stream);
+    const std::string who = w.stream == kHostThread ? " by the host" : On(w.stream);
+    return "wait e" + std::to_string(w.event) + who;
   }
   std::string operator()(const UseOn& u) const {
     return "use " + Storage(u.storage, u.storage_stride) + On(u.stream);

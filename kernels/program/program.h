@@ -24,6 +24,9 @@ inline constexpr StreamId kComputeStream = 0;
 inline constexpr StreamId kCopyOutStream = 1;
 inline constexpr StreamId kCopyInStream = 2;
 inline constexpr StreamId kCommStream = 3;
+inline constexpr StreamId kGatherStream = 4;  // DeepSpeed's weights; reductions: kCommStream
+// Not a stream: in a Wait, the host itself waits.
+inline constexpr StreamId kHostThread = 255;
 
 enum class MemorySpace : uint8_t { kDevice, kPinned };
 
@@ -106,7 +109,7 @@ struct Record {
   EventId event;
   StreamId stream;
 };
-// The stream waits for the event; stream and event of the same Program.
+// The stream waits for the event, or the host does; stream and event of the same Program.
 struct Wait {
   EventId event;
   StreamId stream;

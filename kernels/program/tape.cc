@@ -153,6 +153,10 @@ EventId Tape::Record() {
 
 void Tape::Wait(EventId event) { program_->code.push_back(hbmtune::Wait{event, stream_}); }
 
+void Tape::HostWait(EventId event) {
+  program_->code.push_back(hbmtune::Wait{event, kHostThread});
+}
+
 void Tape::UseOnCurrentStream(const Tensor& tensor) {
   program_->code.push_back(UseOn{tensor.storage(), 0, stream_});
 }

@@ -115,6 +115,7 @@ class Tape {
   void Collective(CollectiveKind kind, const Tensor& from, const Tensor& to, uint32_t root = 0);
   EventId Record();             // on the current stream
   void Wait(EventId event);     // the current stream waits
+  void HostWait(EventId event);
   void UseOnCurrentStream(const Tensor& tensor);
   void ReadScalar(const Tensor& from, ScalarSlot slot);
   void Feed(const Tensor& token_ids, const Tensor& labels);

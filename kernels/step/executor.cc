@@ -245,7 +245,10 @@ void Executor::Execute(const Collective& collective) {
 
 void Executor::Execute(const Record& record) { device_.Record(record.stream, record.event); }
 
-void Executor::Execute(const Wait& wait) { device_.Wait(wait.stream, wait.event); }
+// The compute stream waits in the host's place: no Program of hbmtune's own makes the host wait.
+void Executor::Execute(const Wait& wait) {
+  device_.Wait(wait.stream == kHostThread ? kComputeStream : wait.stream, wait.event);
+}
 
 void Executor::Execute(const ReadScalar& read) {
   scalars_[read.slot] =

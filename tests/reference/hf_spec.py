@@ -143,6 +143,16 @@ def distributed():
     return [Spec(**{"kv_heads": 2, "ddp": "copy", **choices}) for choices in here]
 
 
+def offloaded():
+    """Checkpointed inputs in host memory."""
+    runs = [Spec(arch=arch, **SHAPES[arch], checkpoint=checkpoint, attention=attention)
+            for arch in ("llama", "gpt2", "falcon") for checkpoint in ("reentrant", "non_reentrant")
+            for attention in ("sdpa", "eager")]
+    runs += [Spec(kv_heads=2, checkpoint="reentrant", lora="qv"),
+             Spec(kv_heads=2, checkpoint="non_reentrant", lora="all", precision="amp_bf16")]
+    return [dataclasses.replace(run, checkpoint_offload=True) for run in runs]
+
+
 def real_shapes():
     """Models that people train; device memory is only address space here."""
     llama7b = dict(hidden=4096, layers=32, heads=32, kv_heads=32, ffn=11008, vocab=32000)

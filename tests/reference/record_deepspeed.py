@@ -1,4 +1,4 @@
-"""Records every device allocation and free of DeepSpeed's ZeRO 1, 2 and 3, rank by rank.
+"""Records every device allocation and free of DeepSpeed's ZeRO 0 to 3, rank by rank.
 
     python tests/reference/record_deepspeed.py               writes tests/data/deepspeed/zero*.json
     python tests/reference/record_deepspeed.py --only 'stage=3' --explain
@@ -261,7 +261,8 @@ def unobserved(spec):
 
 
 def runs():
-    """Each on rank 0 and rank 1: partitions are padded, so the last rank's differ."""
+    """Each on rank 0 and rank 1: partitions are padded, so the last rank's differ. Stage 0 has
+    none."""
     model = hf_spec.Spec(kv_heads=2, optimizer="adamw_fused")
     vary = dataclasses.replace
     big = dict(reduce_bucket_size=1_000_000)
@@ -289,6 +290,18 @@ def runs():
              ZeroSpec(vary(model, clip=1.0), stage=3, offload="optimizer"),
              ZeroSpec(model, stage=3, offload="optimizer+param"),
              ZeroSpec(vary(model, lora="qv"), stage=3)]
+    gpt2 = vary(model, arch="gpt2", kv_heads=4, ffn=512)
+    falcon, falcon_new = vary(model, arch="falcon", kv_heads=1, ffn=512), vary(
+        model, arch="falcon_new", ffn=512)
+    at_once = dict(max_reuse_distance=0, prefetch_bucket_size=0, persistence_threshold=0)
+    for other in (gpt2, falcon, falcon_new, vary(model, tied=True)):
+        three += [ZeroSpec(other, stage=3), ZeroSpec(other, stage=3, overlap_comm=False, **at_once)]
+    three += [ZeroSpec(vary(falcon, checkpoint="reentrant", attention="eager"), stage=3, **at_once),
+              ZeroSpec(vary(gpt2, checkpoint="non_reentrant", lora="all"), stage=3, zero_init=True),
+              ZeroSpec(vary(model, checkpoint="non_reentrant", checkpoint_offload=True), stage=3)]
+    zero = [ZeroSpec(model, stage=0), ZeroSpec(gpt2, stage=0, dtype="fp16"),
+            ZeroSpec(vary(falcon, accumulation=2, clip=1.0), stage=0),
+            ZeroSpec(vary(model, lora="qv", groups="one", checkpoint="reentrant"), stage=0)]
     heavy = vary(model, hidden=256, layers=3, ffn=688, batch=1, seq=64)  # weights, not activations
     specs += [ZeroSpec(heavy, stage=stage, max_reuse_distance=500_000, **big)
               for stage in (1, 2, 3)]
@@ -296,7 +309,7 @@ def runs():
                        overlap_comm=True, dtype="fp16", max_reuse_distance=0, **big)
               for stage in (2, 3)]
     specs += [ZeroSpec(heavy, stage=3, max_reuse_distance=0, prefetch_bucket_size=0, **big)]
-    return [vary(s, rank=rank) for s in specs + three for rank in (0, 1)]
+    return zero + [vary(s, rank=rank) for s in specs + three for rank in (0, 1)]
 
 
 def draw(seed, everywhere=True):
@@ -342,10 +355,10 @@ def main():
         recorded = list(record_hf.record_all([draw(s) for s in seeds], record, unobserved))
         record_hf.write(arguments.out, recorded, {"deepspeed": deepspeed.__version__})
         return
-    files = {f"zero{stage}.json": [s for s in runs() if s.stage == stage] for stage in (1, 2, 3)}
+    files = {f"zero{stage}.json": [s for s in runs() if s.stage == stage] for stage in range(4)}
     files.update({f"fresh_{seed}.json": [draw(s, everywhere=seed > 9300)
                                          for s in range(seed, seed + count)]
-                  for seed, count in ((9100, 14), (9200, 16), (9300, 14))})
+                  for seed, count in ((9100, 14), (9200, 16), (9300, 14), (11000, 24))})
     for name, specs in files.items():
         specs = [s for s in specs if arguments.only in s.name]
         recorded = list(record_hf.record_all(specs, record, unobserved))

@@ -312,6 +312,7 @@ def committed():
     files["fresh_8000.json"] = [hf_spec.draw(seed) for seed in range(8000, 8028)]
     files["fresh_8500.json"] = [hf_spec.draw(seed) for seed in range(8500, 8528)]
     files["ddp.json"] = hf_spec.distributed()
+    files["offload.json"] = hf_spec.offloaded()
     files["real_shapes.json"] = hf_spec.real_shapes()
     return files
 

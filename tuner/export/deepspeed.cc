@@ -17,6 +17,7 @@ constexpr BucketKey kStageThreeKeys[] = {
     {"stage3_max_live_parameters", &ZeroConfig::max_live_parameters},
     {"stage3_max_reuse_distance", &ZeroConfig::max_reuse_distance},
     {"sub_group_size", &ZeroConfig::sub_group_size}};
+constexpr const char* kGatherOnSave = "stage3_gather_16bit_weights_on_model_save";
 
 Json Zero(const TrainConfig& config) {
   const ZeroConfig& zero = config.zero;
@@ -29,6 +30,7 @@ Json Zero(const TrainConfig& config) {
   json["allgather_bucket_size"] = zero.allgather_bucket_size;
   if (zero.stage == 3) {
     for (const BucketKey& key : kStageThreeKeys) json[key.key] = zero.*key.field;
+    json[kGatherOnSave] = zero.gather_16bit_weights_on_model_save;
   }
   if (config.offload.optimizer == OptimizerOffload::kCpuAdam) {
     json["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
@@ -73,6 +75,7 @@ void ReadZero(const Json& json, TrainConfig& config) {
   for (const BucketKey& key : kStageThreeKeys) {
     zero.*key.field = Take(json, key.key, zero.*key.field);
   }
+  zero.gather_16bit_weights_on_model_save = Take(json, kGatherOnSave, false);
   Json offload = json.value("offload_optimizer", Json::object());
   bool cpu = Take<std::string>(offload, "device", "none") == "cpu";
   config.offload.optimizer = cpu ? OptimizerOffload::kCpuAdam : OptimizerOffload::kNone;
@@ -113,12 +116,6 @@ std::string WriteDeepspeed(const Workload& workload, const TrainConfig& config) 
   }
   json["zero_optimization"] = Zero(config);
   WriteOptimizer(workload.optimizer, json);
-  if (config.offload.activations == ActivationOffload::kCheckpoints) {
-    // Heeded by deepspeed.checkpointing.checkpoint once deepspeed.checkpointing.configure() ran.
-    json["activation_checkpointing"] = {{"cpu_checkpointing", true},
-                                        {"partition_activations", false},
-                                        {"contiguous_memory_optimization", false}};
-  }
   return json.dump(2) + "\n";
 }
 
@@ -128,10 +125,6 @@ void ReadDeepspeed(const std::string& text, TrainConfig& config) {
   config.grad_accum = Take(json, "gradient_accumulation_steps", config.grad_accum);
   ReadPrecision(json, config);
   ReadZero(json.value("zero_optimization", Json::object()), config);
-  Json checkpointing = json.value("activation_checkpointing", Json::object());
-  config.offload.activations = Take(checkpointing, "cpu_checkpointing", false)
-                                   ? ActivationOffload::kCheckpoints
-                                   : ActivationOffload::kNone;
 }
 
 }  // namespace hbmtune::tuner

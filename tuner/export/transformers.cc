@@ -32,7 +32,9 @@ std::string WriteTrainingArguments(const Workload& workload, const TrainConfig& 
                {"fp16", mixed && config.compute_dtype == Dtype::kF16},
                {"gradient_checkpointing", config.checkpoint.every == 1}};
   if (config.checkpoint.every == 1) {
-    json["gradient_checkpointing_kwargs"] = {{"use_reentrant", config.checkpoint.reentrant}};
+    Json& kwargs = json["gradient_checkpointing_kwargs"];
+    kwargs["use_reentrant"] = config.checkpoint.reentrant;
+    if (config.offload.activations == ActivationOffload::kCheckpoints) kwargs["offload"] = true;
   }
   json["optim"] = OptimizerName(workload, config);
   json["max_grad_norm"] = workload.grad_clip;
@@ -51,6 +53,8 @@ void ReadTrainingArguments(Framework framework, const std::string& text, TrainCo
   config.checkpoint.every = Take(json, "gradient_checkpointing", false) ? 1 : 0;
   Json kwargs = json.value("gradient_checkpointing_kwargs", Json::object());
   config.checkpoint.reentrant = Take(kwargs, "use_reentrant", false);
+  config.offload.activations = Take(kwargs, "offload", false) ? ActivationOffload::kCheckpoints
+                                                              : ActivationOffload::kNone;
   bool foreach = Take<std::string>(json, "optim", "") == "adamw_torch";
   config.optimizer_loop = foreach ? OptimizerLoop::kForeach : OptimizerLoop::kFused;
   config.cleanup_every_steps = Take<int64_t>(json, "torch_empty_cache_steps", 0);

@@ -72,6 +72,10 @@ absl::StatusOr<PlannedRun> PlanRun(const Workload& workload, const TrainConfig& 
   if (!trace.ok()) return trace.status();
   PlannedRun run;
   run.memory = *trace;
+  TrainConfig step = config;  // saving is no part of it
+  step.zero.gather_16bit_weights_on_model_save = false;
+  trace = FoldedFor(workload, step, profile);
+  if (!trace.ok()) return trace.status();
   run.time = ClockOf(**trace, workload, config, profile);
   run.tokens_per_step =
       static_cast<double>(config.micro_batch * config.grad_accum * workload.seq_len);

@@ -177,6 +177,7 @@ absl::Status UseDryRun(const Workload& workload, const TrainConfig& config,
   estimate.peak_reserved_bytes = memory.peak_reserved_bytes;
   estimate.peak_phase = std::string(Name(memory.peak_phase));
   estimate.host_bytes = memory.pinned_bytes;
+  estimate.save_peak_bytes = memory.allocated_by_phase[static_cast<size_t>(PhaseKind::kSave)];
   estimate.interval = IntervalOf(profile);
   const device::DryRunTime& clock = run->time;
   auto work = [&](device::TraceWork w) { return clock.work_seconds[static_cast<size_t>(w)]; };

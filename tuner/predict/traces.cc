@@ -103,6 +103,7 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
   options.gpu.workspace_bytes = profile.workspace_bytes();
   options.gpu.capacity_bytes = static_cast<int64_t>(profile.capacity_bytes.value);
   options.rank = rows.rank;
+  options.save = config.zero.gather_16bit_weights_on_model_save;
   // hipBLASLt's workspace belongs to thread and stream (PyTorch PR 156495); the CUDA build takes
   // cuBLASLt's anew for each product, as recorded.
   options.gpu.keeps_workspace = profile.architecture.rfind("gfx", 0) == 0;
@@ -144,7 +145,10 @@ device::FoldedTrace TraceOfRank(const Workload& workload, const TrainConfig& con
 device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
                               const device::DeviceProfile& profile, int64_t row_tokens) {
   const int64_t last = std::max<int64_t>(1, workload.world_size) - 1;
-  device::FoldedTrace trace = TraceOfRank(workload, config, profile, {last, row_tokens});
+  // What is gathered to be saved goes to the first one's host.
+  const bool saves = config.zero.gather_16bit_weights_on_model_save;
+  device::FoldedTrace trace =
+      TraceOfRank(workload, config, profile, {saves ? 0 : last, row_tokens});
   const int64_t stage = config.zero.stage;
   if (last == 0 || !UsesDeepspeed(workload.framework) || stage < 1 || stage > 2) return trace;
   device::FoldedTrace first = TraceOfRank(workload, config, profile, {0, row_tokens});

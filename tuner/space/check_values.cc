@@ -122,11 +122,12 @@ absl::Status CheckOffload(const Workload& w, const TrainConfig& c) {
     return Illegal("offload.optimizer cpu_adam steps AdamW on the CPU, not ", Name(w.optimizer),
                    ": use optimizer adamw");
   }
-  if (deepspeed && o.activations == ActivationOffload::kLayers) {
-    return Illegal("offload.activations layers is fused's; DeepSpeed offloads checkpoints");
+  const bool fused = w.framework == Framework::kFused;
+  if (!fused && o.activations == ActivationOffload::kLayers) {
+    return Illegal("offload.activations layers is fused's; Transformers offloads checkpoints");
   }
-  if (!deepspeed && o.activations == ActivationOffload::kCheckpoints) {
-    return Illegal("offload.activations checkpoints is DeepSpeed's; fused offloads layers");
+  if (fused && o.activations == ActivationOffload::kCheckpoints) {
+    return Illegal("offload.activations checkpoints is Transformers'; fused offloads layers");
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,8 @@ bool Always(const Workload&, const TrainConfig&) { return true; }
 bool Fused(Framework f) { return f == Framework::kFused; }
 bool Transformers(Framework f) { return f != Framework::kFused; }
 bool FusedOrDeepspeed(Framework f) { return Fused(f) || UsesDeepspeed(f); }
+bool Deepspeed(Framework f) { return UsesDeepspeed(f); }
+bool Any(Framework) { return true; }
 bool FusedOrDdp(Framework f) { return Fused(f) || UsesDdp(f); }
 bool NotDeepspeed(Framework f) { return Transformers(f) && !UsesDeepspeed(f); }
 
@@ -18,7 +20,7 @@ bool AnyInterval(const Workload&, const TrainConfig& c) {
   return c.checkpoint.attention > 0 || c.checkpoint.mlp > 0;
 }
 bool EveryLayer(const Workload&, const TrainConfig& c) { return c.checkpoint.every == 1; }
-// Whole layers are offloaded, or with DeepSpeed the inputs that checkpointing keeps.
+// Whole layers are offloaded, or by Transformers the inputs that checkpointing keeps.
 bool MayOffloadActivations(const Workload& w, const TrainConfig& c) {
   if (Fused(w.framework)) return c.checkpoint.attention == 0 && c.checkpoint.mlp == 0;
   return c.checkpoint.every == 1;
@@ -91,7 +93,7 @@ constexpr Tunable kTunables[] = {
     {"loss_chunk_tokens", Fused, "fused", Always, "", false},
     {"optimizer_loop", NotDeepspeed, "a hf framework without DeepSpeed", Always, "", false},
     {"offload.optimizer", FusedOrDeepspeed, kDs, HasMoments, "an optimizer with moments", false},
-    {"offload.activations", FusedOrDeepspeed, kDs, MayOffloadActivations,
+    {"offload.activations", Any, "", MayOffloadActivations,
      "checkpoint.every, not attention and MLP intervals", false},
     {"offload.keep_ratio", Fused, "fused", LayerOffload, "offload.activations layers", true},
     {"offload.pressure_ratio", Fused, "fused", LayerOffload, "offload.activations layers", true},
@@ -112,6 +114,8 @@ constexpr Tunable kTunables[] = {
     {"zero.contiguous_gradients", FusedOrDeepspeed, kDs, StageOneOrTwo, "zero.stage 1 or 2", true},
     {"zero.reduce_scatter", FusedOrDeepspeed, kDs, PartitionedRanks,
      "zero.stage 1 or higher and world_size over 1", true},
+    {"zero.gather_16bit_weights_on_model_save", Deepspeed, "a +deepspeed framework", StageThree,
+     kStage3, true},
     {"ddp.bucket_cap_mb", FusedOrDdp, "a +ddp framework", ReplicatedRanks,
      "world_size over 1 without ZeRO", true},
     {"ddp.gradient_as_bucket_view", Fused, "fused (Transformers' Trainer has no key for it)",

@@ -39,7 +39,7 @@ class Replay {
         source_(capacity_bytes > 0 ? capacity_bytes : kEndless),
         late_(others == OtherStreams::kDoneLate),
         allocator_(config, source_, Events()),
-        recorded_on_(trace.event_count),
+        done_with_(trace.event_count),
         blocks_(trace.storage_count) {}
 
   DryRunMemory Run() {
@@ -64,11 +64,15 @@ class Replay {
         if (blocks_[id] != nullptr) allocator_.RecordStream(blocks_[id], op.stream);
         break;
       case TraceOp::Kind::kPhase: phase_ = static_cast<PhaseKind>(op.detail); break;
-      case TraceOp::Kind::kRecord: recorded_on_[id] = op.stream; break;
-      case TraceOp::Kind::kWait:
-        if (op.stream == kComputeStream) joined_[recorded_on_[id]] = true;
+      case TraceOp::Kind::kRecord:
+        if (late_) done_with_[id] = DoneWith(op.stream);
         break;
-      case TraceOp::Kind::kReadScalar: HostJoins(); break;
+      case TraceOp::Kind::kWait:
+        if (late_) Join(op.stream, done_with_[id]);
+        break;
+      case TraceOp::Kind::kReadScalar:
+        if (late_) Join(kHostThread, DoneWith(kComputeStream));
+        break;
       default: break;
     }
   }
@@ -86,13 +90,22 @@ class Replay {
     return statistics.num_device_alloc + statistics.num_device_free;
   }
 
-  // A number of the compute stream is there: so is all that this stream had waited for.
-  void HostJoins() {
-    if (!late_) return;
-    on_wait_.Progress(kComputeStream);
-    for (size_t stream = 0; stream < joined_.size(); ++stream) {
-      if (std::exchange(joined_[stream], false)) {
-        on_wait_.Progress(static_cast<memory::StreamId>(stream));
+  // By stream: how many of its events are over.
+  using Done = std::array<int64_t, kGatherStream + 1>;
+
+  // What is over when a stream gets to where it is.
+  Done DoneWith(StreamId stream) const {
+    Done done = joined_.at(stream);
+    done.at(stream) = on_wait_.recorded(stream);
+    return done;
+  }
+
+  void Join(StreamId stream, const Done& done) {
+    for (size_t s = 0; s < done.size(); ++s) {
+      if (stream == kHostThread) {
+        on_wait_.Wait(static_cast<memory::StreamId>(s), done[s]);
+      } else {
+        joined_.at(stream)[s] = std::max(joined_.at(stream)[s], done[s]);
       }
     }
   }
@@ -145,8 +158,8 @@ class Replay {
   memory::EventsOnWait on_wait_;
   const bool late_;
   memory::CachingAllocator allocator_;
-  std::vector<StreamId> recorded_on_;  // by event
-  std::array<bool, memory::kMaxStreams> joined_{};  // the compute stream waited for these
+  std::vector<Done> done_with_;  // by event
+  std::array<Done, kGatherStream + 1> joined_{};  // by stream: what it has waited for
   std::vector<memory::Block*> blocks_;
   int64_t pinned_now_ = 0;
   PhaseKind phase_ = PhaseKind::kSetup;
@@ -196,9 +209,11 @@ class Clock {
       case TraceOp::Kind::kCopyIn: Copy(op, profile_.host_to_device_bytes_per_second.value); break;
       case TraceOp::Kind::kCollective: Collect(op); break;
       case TraceOp::Kind::kRecord: events_[id] = streams_[op.stream]; break;
-      case TraceOp::Kind::kWait:
-        streams_[op.stream] = std::max(streams_[op.stream], events_[id]);
+      case TraceOp::Kind::kWait: {
+        double& waits = op.stream == kHostThread ? host_ : streams_[op.stream];
+        waits = std::max(waits, events_[id]);
         break;
+      }
       case TraceOp::Kind::kReadScalar:
         host_ = std::max(host_, streams_[kComputeStream]) + profile_.copy_seconds.value;
         break;
@@ -270,7 +285,7 @@ class Clock {
   // few and low.
   double Lost(StreamId stream, double begin, double end) const {
     double lost = 0;
-    for (StreamId other = 0; other <= kCommStream; ++other) {
+    for (StreamId other = 0; other <= kGatherStream; ++other) {
       const Busy& busy = busy_[other];
       if (other == stream || busy.end <= begin) continue;
       const double overlap = std::min(end, busy.end) - std::max(begin, busy.begin);

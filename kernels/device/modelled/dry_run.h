@@ -27,8 +27,9 @@ struct DryRunMemory {
 };
 
 // When the allocator learns that another stream has finished with a block: at once, or as late as
-// possible, which is when the host reads a number that this stream's work was waited for. The truth
-// lies between; blocks that one stream alone uses do not depend on it.
+// possible, which is when the host waits for an event (or reads a number) behind that work: on its
+// stream, or on one that had waited for it. The truth lies between; blocks that one stream alone
+// uses do not depend on it.
 enum class OtherStreams : uint8_t { kDoneAtOnce, kDoneLate };
 
 // The trace through the caching allocator on a device of that capacity; 0 for one without end.

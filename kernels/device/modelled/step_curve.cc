@@ -38,9 +38,11 @@ class CurveClock {
       case Kind::kCopyIn: Copy(op, profile_.host_to_device_bytes_per_second.value); break;
       case Kind::kCollective: Collect(op); break;
       case Kind::kRecord: events_[op.id] = streams_[op.stream]; break;
-      case Kind::kWait:
-        streams_[op.stream] = std::max(streams_[op.stream], events_[op.id]);
+      case Kind::kWait: {
+        double& waits = op.stream == kHostThread ? host_ : streams_[op.stream];
+        waits = std::max(waits, events_[op.id]);
         break;
+      }
       case Kind::kReadScalar: host_ = Now() + profile_.copy_seconds.value; break;
       default: break;
     }

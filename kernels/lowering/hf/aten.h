@@ -156,7 +156,7 @@ class Aten {
     // reentrant function goes backward from zeros for it.
     Tensor* second = nullptr;
     Tensor also;  // a further argument of the block
-    // Arguments are kept in pinned memory (Transformers' `offload`, torch's save_on_cpu) and brought
+    // Arguments are kept in pinned memory (Transformers' `offload`, torch's save_on_cpu) and come
     // back for the recomputation, on the stream that computes.
     bool on_host = false;
   };

@@ -40,6 +40,7 @@ void FindPackedSequences(Aten& aten, int64_t batch, int64_t seq_len) {
   jumps = {};
   Tensor single = aten.Scratch(Dtype::kU8, {batch});
   Tensor all = aten.Scratch(Dtype::kU8, {});
+  aten.tape().HostWait(aten.tape().Record());  // `if` reads `all`
   single = {};
   all = {};
   first = {};

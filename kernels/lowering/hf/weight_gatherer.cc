@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "kernels/lowering/hf/zero.h"
-#include "kernels/ops/copy/copy.h"
 
 namespace hbmtune::lowering {
 namespace {
@@ -66,7 +65,7 @@ void WeightGatherer::Reset() {
   for (Weight& weight : weights_) weight.last_use = std::numeric_limits<int64_t>::min();
   if (config_.overlap_comm) {  // the shares are new
     const EventId stepped = aten_.tape().Record();
-    OnStream on(aten_.tape(), kCommStream);
+    OnStream on(aten_.tape(), kGatherStream);
     aten_.tape().Wait(stepped);
   }
   step_ = 0;
@@ -86,6 +85,7 @@ void WeightGatherer::CompareOrder() {
 }
 
 void WeightGatherer::ReleaseLeftovers() {
+  fetches_.clear();
   while (!in_backward_.empty()) {
     Module* module = in_backward_.back();
     in_backward_.pop_back();
@@ -110,39 +110,13 @@ void WeightGatherer::ReleaseAll() {
 void WeightGatherer::GatherPersistent() {
   const Category before = aten_.category();
   aten_.set_category(Category::kWeights);
+  const bool any = std::any_of(weights_.begin(), weights_.end(),
+                               [](const Weight& weight) { return weight.persistent; });
   for (Weight& weight : weights_) {
     if (weight.persistent) GatherNow(weight);
   }
+  if (any) Synchronize();
   aten_.set_category(before);
-}
-
-void WeightGatherer::GatherForSave(const std::vector<Tensor>& weights) {
-  for (const Tensor& weight : weights) GatherNow(weights_[IndexOf(weight)]);
-}
-
-// Rank 0's are sent out again first, as it might have changed them.
-void WeightGatherer::ShareAgain(const std::vector<Tensor>& weights) {
-  for (const Tensor& weight : weights) {
-    aten_.tape().Collective(CollectiveKind::kBroadcast, weight, weight);
-  }
-  for (const Tensor& weight : weights) {
-    Weight& whole = weights_[IndexOf(weight)];
-    const int64_t begin = std::min(rank_ * whole.share.elements(), whole.elements);
-    const int64_t count = std::min(whole.share.elements(), whole.elements - begin);
-    if (count > 0) {
-      aten_.tape().Run(ops::kCopy, {Range(aten_.tape(), weight, begin, begin + count)},
-                       {Range(aten_.tape(), whole.share, 0, count)});
-    }
-    Partition(whole);
-  }
-}
-
-void WeightGatherer::GatherNow(Weight& weight) {
-  Tape& tape = aten_.tape();
-  Tensor whole = aten_.New(weight.share.dtype(), {weight.share.elements() * ranks_});
-  tape.Collective(CollectiveKind::kAllGather, weight.share, whole);
-  tape.Rebind(weight.parameter, tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape)));
-  weight.status = Status::kWhole;
 }
 
 // ZeROOrderedDict.__getitem__ and register_external_parameter; the getter works in engine.forward()
@@ -154,6 +128,7 @@ void WeightGatherer::Read(const HookedModule& module, const Tensor& weight) {
   aten_.set_category(Category::kWeights);
   ModuleOf(module).weights.push_back(index);
   GatherNow(weights_[index]);
+  Synchronize();
   aten_.set_category(before);
 }
 
@@ -213,7 +188,7 @@ void WeightGatherer::Fetch(Module& module, bool forward) {
       in_backward_.back()->recomputed.insert(i);
       weights_[i].users.insert(in_backward_.back());
     }
-    WaitFor(i);
+    WaitForFetch(i);
   }
   if (complete_) {
     SkipQueue(module);
@@ -251,81 +226,6 @@ void WeightGatherer::Prefetch() {
     elements += weight.elements;
   }
   if (!ahead.empty()) Gather({ahead.begin(), ahead.end()});
-}
-
-void WeightGatherer::Gather(const std::vector<size_t>& weights) {
-  Tape& tape = aten_.tape();
-  auto handle = std::make_shared<Handle>();
-  handle->weights = weights;
-  std::map<Dtype, int64_t> elements;  // of one rank
-  for (size_t i : weights) elements[weights_[i].share.dtype()] += weights_[i].share.elements();
-  OnStream on(tape, SideStream(config_));
-  for (const auto& [dtype, count] : elements) {
-    Tensor& flat = handle->flats[dtype] = aten_.New(dtype, {count * ranks_});
-    Tensor own = Range(tape, flat, rank_ * count, (rank_ + 1) * count);
-    int64_t begin = 0;
-    for (size_t i : weights) {
-      const Tensor& share = weights_[i].share;
-      if (share.dtype() != dtype) continue;
-      if (weights.size() == 1) {
-        own = share;
-      } else {
-        tape.Run(ops::kCopy, {share}, {Range(tape, own, begin, begin + share.elements())});
-      }
-      begin += share.elements();
-    }
-    tape.Collective(CollectiveKind::kAllGather, own, flat);
-  }
-  for (size_t i : weights) {
-    weights_[i].status = Status::kInFlight;
-    weights_[i].in_flight = handle;
-    available_elements_ += weights_[i].elements;
-  }
-}
-
-void WeightGatherer::CopyWhole(const Weight& weight, const Tensor& flat, int64_t begin,
-                               const Tensor& whole) {
-  Tape& tape = aten_.tape();
-  const int64_t share = weight.share.elements(), stride = flat.elements() / ranks_;
-  const bool even = share * ranks_ == weight.elements;
-  for (int64_t rank = 0; rank < (even ? 1 : ranks_); ++rank) {
-    const int64_t count = even ? share : std::min(share, weight.elements - rank * share);
-    if (count <= 0) break;
-    const Dims shape{even ? ranks_ : 1, count};
-    tape.Run(ops::kCopy, {tape.ViewOf(flat, shape, {stride, 1}, rank * stride + begin)},
-             {tape.ViewOf(whole, shape, {share, 1}, rank * share)});
-  }
-}
-
-void WeightGatherer::WaitFor(size_t index) {
-  const std::shared_ptr<Handle> handle = std::move(weights_[index].in_flight);
-  weights_[index].in_flight = nullptr;
-  if (!handle) return;
-  Tape& tape = aten_.tape();
-  if (!handle->copied) {
-    handle->copied = true;
-    OnStream on(tape, SideStream(config_));
-    std::map<Dtype, int64_t> begin;
-    for (size_t i : handle->weights) {
-      Weight& weight = weights_[i];
-      const Dtype dtype = weight.share.dtype();
-      Tensor whole = handle->flats.at(dtype);
-      if (handle->weights.size() > 1) {
-        whole = aten_.New(dtype, weight.shape);
-        CopyWhole(weight, handle->flats.at(dtype), begin[dtype], whole);
-        begin[dtype] += weight.share.elements();
-      }
-      tape.Rebind(weight.parameter,
-                  tape.ViewOf(whole, weight.shape, DenseStrides(weight.shape)));
-      weight.status = Status::kWhole;
-    }
-    if (config_.overlap_comm) {
-      const EventId gathered = tape.Record();
-      tape.set_stream(kComputeStream);
-      tape.Wait(gathered);
-    }
-  }
-  tape.UseOnCurrentStream(weights_[index].parameter);
 }
 
 // release_sub_module

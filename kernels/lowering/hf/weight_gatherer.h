@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -50,9 +51,13 @@ class WeightGatherer final : public ModuleHooks {
   const Tensor& ShareOf(const Tensor& parameter) const {
     return weights_[IndexOf(parameter)].share;
   }
+  // A collective, behind the latest of any stream: all are of one process group, whose collectives
+  // run on one stream (PyTorch's ProcessGroupNCCL).
+  void Collect(CollectiveKind kind, const Tensor& from, const Tensor& to);
   // A new pass over the model begins.
   void Reset();
-  // A backward pass ends: modules whose input wanted no gradient have not let go of their weights.
+  // A backward pass ends, and the host has waited for it: modules whose input wanted no gradient
+  // have not let go of their weights.
   void ReleaseLeftovers();
   // Around the optimizer's step: no weight is whole during it, small ones are after it.
   void ReleaseAll();
@@ -100,6 +105,8 @@ class WeightGatherer final : public ModuleHooks {
   size_t Find(const Tensor& parameter) const;  // weights_.size() if it is none
   size_t IndexOf(const Tensor& parameter) const;
   void CompareOrder();
+  void WaitForFetch(size_t weight);
+  void Synchronize();
   void Fetch(Module& module, bool forward);
   void SkipQueue(const Module& module);
   void Prefetch();
@@ -122,6 +129,9 @@ class WeightGatherer final : public ModuleHooks {
   std::unordered_map<const void*, Module> modules_;
   std::vector<const Module*> order_;
   bool complete_ = false;
+  std::deque<EventId> fetches_;  // that the host has not waited for, oldest first
+  std::optional<EventId> last_collective_;
+  StreamId last_stream_ = kComputeStream;
   std::deque<Use> queue_;
   int64_t step_ = 0;
   int64_t available_elements_ = 0;

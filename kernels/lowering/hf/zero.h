@@ -10,9 +10,12 @@
 
 namespace hbmtune::lowering {
 
-// Stage 3 gathers and reduces on a stream of its own if overlap_comm is on.
-inline StreamId SideStream(const ZeroConfig& config) {
+// Stage 3 gathers and reduces on streams of their own if overlap_comm is on.
+inline StreamId ReduceStream(const ZeroConfig& config) {
   return config.overlap_comm ? kCommStream : kComputeStream;
+}
+inline StreamId GatherStream(const ZeroConfig& config) {
+  return config.overlap_comm ? kGatherStream : kComputeStream;
 }
 
 // Elements [begin, end) of a flat tensor.

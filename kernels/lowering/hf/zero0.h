@@ -8,9 +8,9 @@
 
 namespace hbmtune::lowering {
 
-// DeepSpeed without ZeRO (runtime/fp16/fused_optimizer.py of 0.19, for bf16 as well): each rank has
-// all weights in one flat 16-bit tensor a group, fp32 masters and the moments of DeepSpeed's own
-// FusedAdam, which a config with an `optimizer` gets. Gradients are whole and 16-bit until the step.
+// DeepSpeed without ZeRO (runtime/fp16/fused_optimizer.py of 0.19, bf16 as well): each rank has all
+// weights in one flat 16-bit tensor a group, fp32 masters and the moments of DeepSpeed's own
+// FusedAdam, which a config with an `optimizer` gets. Gradients are whole and 16-bit to the step.
 class ReplicatedOptimizer final : public DeepspeedOptimizer {
  public:
   ReplicatedOptimizer(Aten& aten, const Workload& workload, const TrainConfig& config,

@@ -186,7 +186,7 @@ void Zero3Optimizer::OnGradient(Tensor& leaf) {
     tape.Wait(ready);
     tape.UseOnCurrentStream(gradient);
   }
-  OnStream on(tape, SideStream(config_.zero));
+  OnStream on(tape, ReduceStream(config_.zero));
   if (bucket_ && elements <= size) {
     Tensor slot = tape.ViewOf(bucket_, leaf.shape(), DenseStrides(leaf.shape()), in_bucket_);
     tape.Run(ops::kCopy, {gradient}, {slot});
@@ -200,13 +200,18 @@ void Zero3Optimizer::OnGradient(Tensor& leaf) {
 
 // What the shares are parts of lives until all of them are kept.
 void Zero3Optimizer::ReduceBucket() {
-  OnStream on(aten_.tape(), SideStream(config_.zero));
+  constexpr size_t kMostReductions = 2;  // max_param_reduce_events
+  if (reductions_.size() > kMostReductions) {
+    aten_.tape().HostWait(reductions_.front());
+    reductions_.pop_front();
+  }
+  OnStream on(aten_.tape(), ReduceStream(config_.zero));
   Tensor reduced;
   if (config_.zero.reduce_scatter || !bucket_ || in_bucket_ > config_.zero.reduce_bucket_size) {
     reduced = ReduceScatter();
   } else {
     Tensor whole = Range(aten_.tape(), bucket_, 0, in_bucket_);
-    aten_.tape().Collective(CollectiveKind::kAllReduce, whole, whole);
+    gatherer_.Collect(CollectiveKind::kAllReduce, whole, whole);
     reduced = aten_.Scratch(dtype_, {in_bucket_});  // times gradient_predivide_factor, which is 1
   }
   for (Piece& piece : pieces_) {
@@ -216,12 +221,12 @@ void Zero3Optimizer::ReduceBucket() {
   on_device_ = {};
   pieces_.clear();
   in_bucket_ = 0;
+  reductions_.push_back(aten_.tape().Record());
 }
 
 // reduce_scatter_coalesced joins the padded gradients once more, unless there is but one. Those of
 // fp32 adapters outside of the bucket are made 16-bit before (__avg_scatter_grads).
 Tensor Zero3Optimizer::ReduceScatter() {
-  Tape& tape = aten_.tape();
   // In the order of parameters.
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
     return a.entry->parameter < b.entry->parameter;
@@ -234,7 +239,7 @@ Tensor Zero3Optimizer::ReduceScatter() {
     narrow.push_back(aten_.To(piece.gradient, dtype_));
   }
   Tensor joined = alone ? narrow[0] : aten_.Scratch(dtype_, {padded});
-  tape.Collective(CollectiveKind::kReduceScatter, joined, joined);
+  gatherer_.Collect(CollectiveKind::kReduceScatter, joined, joined);
   while (!narrow.empty()) narrow.pop_back();
   return joined;
 }
@@ -285,13 +290,14 @@ void Zero3Optimizer::EndBackward() {
   const Category before = aten_.category();
   aten_.set_category(Category::kCommunication);
   if (in_bucket_ > 0) ReduceBucket();
-  if (config_.zero.overlap_comm) {
-    Tape& tape = aten_.tape();
-    tape.set_stream(kCommStream);
-    const EventId reduced = tape.Record();
-    tape.set_stream(kComputeStream);
-    tape.Wait(reduced);
-  }
+  // independent_gradient_partition_epilogue: the host waits, too.
+  Tape& tape = aten_.tape();
+  tape.set_stream(ReduceStream(config_.zero));
+  const EventId reduced = tape.Record();
+  tape.set_stream(kComputeStream);
+  if (config_.zero.overlap_comm) tape.Wait(reduced);
+  tape.HostWait(reduced);
+  reductions_.clear();
   gatherer_.ReleaseLeftovers();
   aten_.set_category(before);
   ++steps_gradients_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,6 +81,7 @@ class Zero3Optimizer final : public DeepspeedOptimizer {
   std::vector<Tensor> norms_;
   bool last_ = true;  // of the step's micro-batches
   int64_t in_bucket_ = 0;
+  std::deque<EventId> reductions_;  // that the host has not waited for, oldest first
   std::vector<Piece> pieces_;
   int64_t steps_gradients_ = 0;  // backward passes of this step that are done
 };

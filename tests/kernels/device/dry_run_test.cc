@@ -206,6 +206,38 @@ TEST(DryRun, BlocksOfAnotherStreamComeBackAtOnceOrLate) {
   EXPECT_EQ(late.peak_reserved_bytes, 4 * 30 * kMiB + 2 * kMiB);  // all four until the read-back
 }
 
+// Blocks used on the compute stream come back when the host waits for the other stream, as far as
+// that had waited for the compute stream before the event.
+TEST(DryRun, AnEventThatTheHostWaitsForVouchesForWhatItsStreamWaitedFor) {
+  auto reserved = [](bool host_waits) {
+    Program program;
+    {
+      Tape tape(program, kOps);
+      tape.BeginFirstStep();
+      tape.BeginSteadyStep();
+      tape.Phase(PhaseKind::kForward);
+      EventId gathered = 0;
+      for (int i = 0; i < 4; ++i) {
+        tape.set_stream(kGatherStream);
+        if (i == 2 && host_waits) tape.HostWait(gathered);
+        Tensor weight = Write(tape, 30 * kMiB);
+        tape.set_stream(kComputeStream);
+        tape.UseOnCurrentStream(weight);
+        weight = {};
+        const EventId used = tape.Record();
+        tape.set_stream(kGatherStream);
+        tape.Wait(used);
+        if (i == 0) gathered = tape.Record();
+        tape.set_stream(kComputeStream);
+      }
+    }
+    return DryRunAllocator(Folded(TraceOf(program)), {}, 0, OtherStreams::kDoneLate)
+        .peak_reserved_bytes;
+  };
+  EXPECT_EQ(reserved(true), 5 * 30 * kMiB);  // three of the step before, and two of this one
+  EXPECT_GE(reserved(false), 6 * 4 * 30 * kMiB);  // none comes back, step after step
+}
+
 TEST(DryRun, CountsTheDriversCallsOfASteadyStep) {
   Program program;
   {
