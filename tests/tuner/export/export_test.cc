@@ -53,6 +53,21 @@ TEST(Export, WritesDeepspeedsKeys) {
   EXPECT_EQ(json["optimizer"]["type"], "AdamW");
 }
 
+TEST(Export, WritesHowAStage3ModelIsSavedAndWhereCheckpointsAre) {
+  Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
+  TrainConfig config = Practitioners(workload);
+  config.zero = {.stage = 3};
+  config.zero.gather_16bit_weights_on_model_save = true;
+  config.offload.activations = ActivationOffload::kCheckpoints;
+  const std::string deepspeed = Text(workload, config, ExportFormat::kDeepspeed);
+  const std::string hf = Text(workload, config, ExportFormat::kHf);
+  EXPECT_EQ(Json::parse(deepspeed)["zero_optimization"]
+                                  ["stage3_gather_16bit_weights_on_model_save"],
+            true);
+  EXPECT_FALSE(Json::parse(deepspeed).contains("activation_checkpointing"));
+  EXPECT_EQ(Json::parse(hf)["gradient_checkpointing_kwargs"]["offload"], true);
+}
+
 TEST(Export, WritesTrainingArguments) {
   Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed, "llama2-13b", 2);
   Json json = Json::parse(Text(workload, Practitioners(workload), ExportFormat::kHf));

@@ -141,6 +141,31 @@ TEST(Predict, Stage3GivesABracket) {
   EXPECT_GT(three.interval.high_ratio, two.interval.high_ratio);
 }
 
+TEST(Predict, ASavedModelIsGatheredModuleByModule) {
+  Workload job = Job(Framework::kHfSdpaDeepspeed, 8);
+  job.model.layers = 2;
+  TrainConfig config = Offloaded();
+  config.zero.stage = 3;
+  const Estimate kept = On("mi210", job, config);
+  config.zero.gather_16bit_weights_on_model_save = true;
+  const Estimate saved = On("mi210", job, config);
+  EXPECT_EQ(kept.save_peak_bytes, 0);
+  const int64_t weights = 2 * (2 * 32000 * 5120 + 2 * (4 * 5120 * 5120 + 3 * 5120 * 13824));
+  const int64_t largest = 2 * 32000 * 5120, bucket = 2 * config.zero.reduce_bucket_size;
+  const int64_t workspaces = 2 * device::FindProfile("mi210")->workspace_bytes();
+  EXPECT_NEAR(saved.save_peak_bytes, weights / 8 + bucket + workspaces + largest, 4 * kMiB);
+  EXPECT_EQ(saved.peak_allocated_bytes, kept.peak_allocated_bytes);  // the backward pass's
+  EXPECT_EQ(saved.step_seconds, kept.step_seconds);
+  // Rank 0 has them all, beside what it keeps but for the new share that a step has.
+  EXPECT_NEAR(saved.host_bytes - kept.host_bytes, weights - weights / 8, 4 * kMiB);
+
+  // Little else: an embedding of 1 GiB and short rows.
+  job.model.vocab = 1 << 20, job.model.hidden = 512, job.model.heads = job.model.kv_heads = 4;
+  job.model.ffn = 512, job.seq_len = 1, config.zero.reduce_bucket_size = 1000;
+  config.zero.prefetch_bucket_size = config.zero.max_reuse_distance = 0;
+  EXPECT_GT(On("mi210", job, config).save_peak_bytes, kGiB);
+}
+
 TEST(Predict, AccumulationTakesTimeAndNoMoreMemoryThanTwoMicroSteps) {
   Workload job = Job(Framework::kHfSdpa);
   TrainConfig config = PureBf16();

@@ -104,6 +104,14 @@ TEST(Validate, KnowsTheOffloadOfEachFramework) {
             "");
   EXPECT_THAT(ErrorOf(Framework::kFused, {{"offload.activations", "checkpoints"}}),
               HasSubstr("fused offloads layers"));
+  EXPECT_EQ(ErrorOf(Framework::kHfSdpa,
+                    {{"offload.activations", "checkpoints"}, {"checkpoint.every", 1}}),
+            "");
+  EXPECT_THAT(ErrorOf(Framework::kHfSdpa,
+                      {{"offload.activations", "layers"}, {"checkpoint.every", 1}}),
+              HasSubstr("Transformers offloads checkpoints"));
+  EXPECT_THAT(ErrorOf(Framework::kFused, {{"zero.gather_16bit_weights_on_model_save", true}}),
+              HasSubstr("+deepspeed"));
   Workload sgd = MakeWorkload(Framework::kFused);
   sgd.optimizer = Optimizer::kSgd;
   EXPECT_THAT(ErrorOf(sgd, {{"offload.optimizer", "cpu_adam"}}), HasSubstr("moments"));
