@@ -54,7 +54,7 @@ if [[ $sanitizers == yes ]]; then
 fi
 configure release
 build release
-# Three at once: most of the time tests of processes wait. Threads that wait for work spin otherwise.
+# Three at once: tests of processes wait most of the time, and waiting threads must not spin.
 export OMP_WAIT_POLICY=passive
 ctest --test-dir build/release --parallel 3 --output-on-failure --no-tests=error \
   || fail "step 'test' failed; the tests above have the details"
