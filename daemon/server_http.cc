@@ -43,7 +43,9 @@ StatusView Server::Status() {
     // Modelled devices are always there: shown while one is used.
     if (info.kind == DeviceKind::kModel && load.running_study == 0) continue;
     StatusView::Device& device = view.devices.emplace_back();
-    const auto state = StateOf(arbiter_->View(info.name), load.running_study > 0);
+    const DeviceArbiter::DeviceView known = arbiter_->View(info.name);
+    const auto state = StateOf(known, load.running_study > 0);
+    device.dirty = known.dirty;
     device.state = v1::DeviceState_Name(state).substr(std::string("DEVICE_STATE_").size());
     device.now_seconds = absl::ToDoubleSeconds(clock_.SinceBoot());
     for (const VramPoint& point : sampler_.History(info.name)) {

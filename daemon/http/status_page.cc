@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tuner/recommend/describe.h"
@@ -19,6 +20,7 @@ json DeviceJson(const StatusView::Device& device) {
               {"memory_bytes", device.info.memory_bytes},
               {"now_seconds", device.now_seconds},
               {"history", device.history}};
+  if (!device.dirty.empty()) out["dirty"] = device.dirty;
   if (device.info.used_bytes) out["used_bytes"] = *device.info.used_bytes;
   return out;
 }
@@ -32,6 +34,27 @@ json TrialJson(const StudyRecord& study, const TrialRecord& trial) {
           {"tokens_per_second", tuner::TokensPerSecond(tried)}};
 }
 
+// By trials or by time, whichever is further.
+double DoneRatio(const StudyRecord& study) {
+  double done = 0;
+  if (study.spec.max_trials > 0) {
+    done = double(study.progress.finished_trials) / double(study.spec.max_trials);
+  }
+  if (study.spec.budget_seconds > 0) {
+    done = std::max(done, study.progress.elapsed_seconds / study.spec.budget_seconds);
+  }
+  return std::min(done, 1.0);
+}
+
+// What was asked for, or what the device leaves, as its estimates say.
+int64_t CeilingBytes(const StatusView::Study& study) {
+  int64_t bytes = study.record.spec.ceiling.device_bytes;
+  for (const TrialRecord& trial : study.trials) {
+    if (bytes == 0 && trial.estimate) bytes = trial.estimate->ceiling_bytes;
+  }
+  return bytes;
+}
+
 json StudyJson(const StatusView::Study& study) {
   const StudyRecord& record = study.record;
   json trials = json::array();
@@ -42,11 +65,11 @@ json StudyJson(const StatusView::Study& study) {
           {"state", Name(record.state)},
           {"model", record.spec.workload.model.name},
           {"device", record.spec.device},
-          {"expected_trials", record.spec.max_trials},
+          {"done_ratio", DoneRatio(record)},
           {"finished_trials", record.progress.finished_trials},
           {"out_of_memory_trials", record.progress.out_of_memory_trials},
           {"best_tokens_per_second", record.progress.best_tokens_per_second},
-          {"ceiling_bytes", record.spec.ceiling.device_bytes},
+          {"ceiling_bytes", CeilingBytes(study)},
           {"trying", record.trying},
           {"message", record.message},
           {"trials", trials}};

@@ -18,6 +18,7 @@ struct StatusView {
   struct Device {
     DeviceInfo info;
     std::string state;                                   // "IDLE", "PROBING", …
+    std::string dirty;                                   // why it is dirty; empty: it is not
     double now_seconds = 0;                              // of the clock of `history`
     std::vector<std::pair<double, int64_t>> history;     // (seconds, used bytes), oldest first
   };

@@ -310,6 +310,8 @@ TEST_F(DevicesTest, TheStatusPageShowsStudiesAndNoUsers) {
   EXPECT_EQ(status["devices"][0]["name"], "host");
   EXPECT_EQ(status["studies"][0]["name"], "studies/1");
   EXPECT_EQ(status["studies"][0]["state"], "SUCCEEDED");
+  EXPECT_GT(status["studies"][0]["done_ratio"], 0);
+  EXPECT_GT(status["studies"][0]["ceiling_bytes"], 0);
   EXPECT_GT(status["studies"][0]["trials"].size(), 2U);
   int fitting = 0;
   for (const auto& trial : status["studies"][0]["trials"]) {
