@@ -7,7 +7,7 @@ namespace hbmtune::memory {
 namespace {
 
 constexpr int kUnitShift = 9;     // blocks measure multiples of 512 bytes
-constexpr int kSerialBits = 28;   // 268 million segments
+constexpr int kSerialBits = 24;   // 16 million segments, and 40 bits of units
 constexpr uint64_t kSerialMask = (uint64_t{1} << kSerialBits) - 1;
 
 }  // namespace
@@ -78,7 +78,7 @@ void FreeSet::Clear() {
 FreeSet::Position FreeSet::Find(int64_t bytes) const {
   uint64_t units = static_cast<uint64_t>(bytes) >> kUnitShift;
   int bin = BinOf(units);
-  if (bins_.empty()) return {};
+  if (bins_.empty() || bin >= kBins) return {};
   const std::vector<Entry>& entries = bins_[bin];
   auto smaller = std::partition_point(
       entries.begin(), entries.end(),

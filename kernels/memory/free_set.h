@@ -30,7 +30,7 @@ class FreeSet {
   void EraseAt(Position position);
   void Clear();
 
-  // The best fit: the first block of at least `bytes`.
+  // The best fit: the first block of at least `bytes`, however many.
   Position Find(int64_t bytes) const;
   Position Next(Position position) const;
   Position Last() const;
@@ -45,7 +45,7 @@ class FreeSet {
 
  private:
   static constexpr int kSubBins = 16;
-  static constexpr int kClasses = 36;  // 512 bytes to 32 TiB
+  static constexpr int kClasses = 40;  // 512 bytes to 512 TiB
   static constexpr int kBins = kClasses * kSubBins;
   static constexpr int kWords = kBins / 64;
 

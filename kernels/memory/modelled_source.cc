@@ -8,7 +8,7 @@ namespace {
 // The first address is not 0, and the space is what 47 bits leave: larger than any capacity
 // times any number of expandable segments.
 constexpr Address kBase = Address{1} << 40;
-constexpr uint64_t kSpaceBytes = (uint64_t{1} << 47) - kBase;
+constexpr uint64_t kSpaceBytes = (uint64_t{1} << 56) - kBase;
 
 }  // namespace
 

@@ -1,5 +1,8 @@
 #include "kernels/program/tape.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "kernels/program/tape_internal.h"
 
 namespace hbmtune {
@@ -62,7 +65,33 @@ Tape::~Tape() { emitter_->program = nullptr; }
 
 // --- tensors ----------------------------------------------------------------------------------
 
+namespace {
+
+// Over any device by far; what is larger has been asked for by mistake, and may not count in int64.
+constexpr int64_t kMostTensorBytes = int64_t{1} << 48;
+// A Program is unrolled: 2 million instructions are 100 MB and seconds of lowering. A step of
+// Llama-3-70B with 64 micro-steps has 1 million.
+constexpr size_t kMostInstructions = 2'000'000;
+
+void CheckSize(Dtype dtype, const Dims& shape) {
+  double bytes = static_cast<double>(SizeOf(dtype));
+  for (int64_t extent : shape) bytes *= static_cast<double>(extent);
+  if (bytes <= static_cast<double>(kMostTensorBytes)) return;
+  throw std::invalid_argument("a tensor " + ToString(shape) + " of " + std::string(Name(dtype)) +
+                              " is over 256 TiB: a smaller micro_batch or seq_len");
+}
+
+void CheckCount(const Program& program) {
+  if (program.code.size() < kMostInstructions) return;
+  throw std::invalid_argument(
+      "a step of over 2000000 operations: a smaller micro_batch, grad_accum or number of layers, "
+      "or a larger loss_chunk_tokens");
+}
+
+}  // namespace
+
 Tensor Tape::Empty(Dtype dtype, const Dims& shape, Category category, MemorySpace space) {
+  CheckSize(dtype, shape);
   auto impl = emitter_->Make<Tensor::Impl>();
   impl->storage = emitter_->Make<Storage>(emitter_, emitter_->NewId());
   impl->view = View{impl->storage->id, 0, dtype, 0, shape, DenseStrides(shape)};
@@ -120,6 +149,7 @@ ViewId Tape::ViewIdOf(const Tensor& tensor) {
 
 void Tape::Run(const OpKind& op, std::span<const Tensor> in, std::span<const Tensor> out,
                const Attrs& attrs) {
+  CheckCount(*program_);
   hbmtune::Run run{&op,
                    static_cast<uint32_t>(program_->args.size()),
                    static_cast<uint16_t>(in.size()),

@@ -88,7 +88,7 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   // --- tensors ------------------------------------------------------------------------------
-  // A dense tensor in a new storage.
+  // A dense tensor in a new storage. std::invalid_argument over 256 TiB.
   Tensor Empty(Dtype dtype, const Dims& shape, Category category,
                MemorySpace space = MemorySpace::kDevice);
   // Empty, then filled; the gradient of a scalar loss starts as Full(1).

@@ -231,9 +231,14 @@ absl::StatusOr<Estimate> Predict(const Workload& workload, const TrainConfig& co
                           profile.library_bytes(workload.world_size);
   TimeParts time;
   if (HasLowering(workload, config)) {
-    auto status = UseDryRun(workload, config, profile, estimate.ceiling_bytes - outside, estimate,
-                            time);
-    if (!status.ok()) return status;
+    try {
+      auto status = UseDryRun(workload, config, profile, estimate.ceiling_bytes - outside,
+                              estimate, time);
+      if (!status.ok()) return status;
+    } catch (const OutOfMemory&) {
+      return absl::InvalidArgumentError(
+          "a rank would take over 256 TiB: a smaller micro_batch or seq_len");
+    }
   } else {
     UseSums(workload, config, profile, estimate, time);
   }

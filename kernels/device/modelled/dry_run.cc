@@ -13,7 +13,7 @@ namespace {
 
 // Over what any job takes, and little enough that expandable segments, which reserve addresses for
 // all of it, find room.
-constexpr int64_t kEndless = int64_t{1} << 43;
+constexpr int64_t kEndless = int64_t{1} << 48;
 // Reserved memory stands after a step or two; a trace that still grows leaks.
 constexpr int64_t kMostSteadySteps = 6;
 

@@ -13,7 +13,7 @@ namespace {
 
 // Over what any job takes, and little enough that expandable segments, which reserve addresses for
 // all of it, find room.
-constexpr int64_t kEndless = int64_t{1} << 43;
+constexpr int64_t kEndless = int64_t{1} << 48;
 
 // The rules of DryRunClock without its sums: when work on a stream can begin.
 class CurveClock {

@@ -69,6 +69,17 @@ TEST(Pressure, RefusesASingleSegmentOverTheLimitOfTheSource) {
   EXPECT_NO_THROW(allocator.Allocate(40 * kMiB, kAny));
 }
 
+// The index of free blocks ends at 512 TiB; such a request once read past it.
+TEST(Pressure, RefusesWhatNoIndexOfBlocksHolds) {
+  ModelledSource source(100 * kMiB);
+  EventsOnWait events;
+  CachingAllocator allocator({}, source, events);
+  allocator.Free(allocator.Allocate(30 * kMiB, kAny));
+  for (int shift = 44; shift < 62; ++shift) {
+    EXPECT_THROW(allocator.Allocate(int64_t{1} << shift, kAny), OutOfMemory) << shift;
+  }
+}
+
 TEST(Pressure, NeverSplitsOversizeBlocks) {
   ModelledSource source(10 * kGiB);
   EventsOnWait events;

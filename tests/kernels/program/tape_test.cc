@@ -62,6 +62,25 @@ TEST(Tape, FreesAStorageWhenItsLastViewIsGone) {
   EXPECT_THAT(Trace(program), ElementsAre("+0", "-0"));
 }
 
+TEST(Tape, RefusesATensorThatNobodyCanMean) {
+  Program program;
+  Tape tape(program, kOps);
+  const int64_t many = int64_t{1} << 31;  // 2^31 · 2^31 · 4 bytes are over what int64 counts
+  EXPECT_THROW(tape.Empty(Dtype::kF32, {many, many}, Category::kActivations),
+               std::invalid_argument);
+  EXPECT_NO_THROW(tape.Empty(Dtype::kF32, {many, 1 << 15}, Category::kActivations));
+}
+
+TEST(Tape, RefusesAStepWithoutEnd) {
+  Program program;
+  Tape tape(program, kOps);
+  const Tensor x = Make(tape), y = Make(tape);
+  const auto run = [&] {
+    for (int i = 0; i < 3'000'000; ++i) tape.Run(kMul, {x, x}, {y});
+  };
+  EXPECT_THROW(run(), std::invalid_argument);
+}
+
 TEST(Tape, KeepsWhatANodeSavedUntilItHasRun) {
   Program program;
   Tape tape(program, kOps);

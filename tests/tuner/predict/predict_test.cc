@@ -237,6 +237,19 @@ TEST(Predict, RefusesWhatMakesNoSense) {
   EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(Predict, WhatDoesNotFitByFarIsAnEstimateToo) {
+  Workload job = Job(Framework::kHfEager);
+  TrainConfig config;
+  job.seq_len = 4096;
+  config.micro_batch = 64;
+  const Estimate estimate = On("mi355x", job, config);  // scores of 4 TiB in fp32 and bf16
+  EXPECT_FALSE(estimate.fits);
+  EXPECT_GT(estimate.peak_reserved_bytes, 8192 * kGiB);
+  config.micro_batch = 1 << 20;
+  EXPECT_EQ(Predict(job, config, *device::FindProfile("mi355x"), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 // A figure to remember: blocks of other lengths in the cache do not serve the longest row.
 TEST(Predict, WhenTheLongestRowComesDecidesWhatIsReserved) {
   Workload workload;
