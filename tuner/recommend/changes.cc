@@ -10,26 +10,46 @@
 namespace hbmtune::tuner {
 namespace {
 
+std::string Assignment(const std::string& path, const Json& value) {
+  return Text(path, "=", value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+// Changes what `path`, just set, does not go with.
+void MakeLegal(const Workload& workload, const std::string& path, TrainConfig& config) {
+  CheckpointConfig& checkpoint = config.checkpoint;
+  const bool to_host = path == "offload.activations" &&
+                       config.offload.activations == ActivationOffload::kCheckpoints;
+  if (to_host && checkpoint.every == 0) checkpoint.every = 1;
+  if (path == "checkpoint.every" || to_host) checkpoint.attention = checkpoint.mlp = 0;
+  if (path == "checkpoint.attention" || path == "checkpoint.mlp") checkpoint.every = 0;
+  if (path != "zero.stage" && UsesDeepspeed(workload.framework) && config.zero.stage == 0 &&
+      config.offload.optimizer != OptimizerOffload::kNone) {
+    config.zero.stage = 2;
+  }
+}
+
+// " with checkpoint.every=1, zero.stage=2"; empty if nothing differs.
+std::string With(const TrainConfig& asked, const TrainConfig& config) {
+  std::string text;
+  for (const std::string& path : FieldPaths<TrainConfig>()) {
+    const auto value = GetField(config, path);
+    if (value == GetField(asked, path)) continue;
+    text += (text.empty() ? " with " : ", ") + Assignment(path, *value);
+  }
+  return text;
+}
+
 // One field, and what must change with it to stay legal.
 void AddChange(const Workload& workload, TrainConfig config, const std::string& path,
                const Json& value, std::vector<Change>& changes) {
-  std::string text =
-      Text(path, "=", value.is_string() ? value.get<std::string>() : value.dump());
   if (path == "precision") {
     ApplyPrecision(*ParseEnum<Precision>(value.get<std::string>()), workload.framework, config);
   } else {
     SetField(config, path, value);
   }
-  if (path == "checkpoint.every") config.checkpoint.attention = config.checkpoint.mlp = 0;
-  if (path == "checkpoint.attention" || path == "checkpoint.mlp") config.checkpoint.every = 0;
-  if (path == "offload.activations" && value == "checkpoints") config.checkpoint.every = 1;
-  bool needs_stage = UsesDeepspeed(workload.framework) && config.zero.stage == 0 &&
-                     config.offload.optimizer != OptimizerOffload::kNone;
-  if (needs_stage) {
-    config.zero.stage = 2;
-    text += " with zero.stage=2";
-  }
-  changes.push_back({path, text, workload, config});
+  const TrainConfig asked = config;
+  MakeLegal(workload, path, config);
+  changes.push_back({path, Assignment(path, value) + With(asked, config), workload, config});
 }
 
 // Switches that no axis turns.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "kernels/core/field_path.h"
+#include "kernels/core/precision.h"
 #include "tests/tuner/fake_device.h"
+#include "tuner/recommend/changes.h"
 
 namespace hbmtune::tuner {
 namespace {
@@ -77,6 +80,49 @@ TEST(Effects, KeepTheGlobalBatchWhenTheMicroBatchChanges) {
   ASSERT_NE(doubled, nullptr);
   EXPECT_LT(doubled->saved_bytes, 0);
   EXPECT_LT(doubled->cost_ratio, 0);
+}
+
+// What a change's text says ("a=1 with b=2, c=3"), done to `config`.
+TrainConfig Followed(std::string text, TrainConfig config) {
+  if (size_t with = text.find(" with "); with != std::string::npos) text.replace(with, 6, ", ");
+  for (size_t at = 0; at < text.size();) {
+    const size_t equals = text.find('=', at);
+    const size_t end = std::min(text.find(", ", at), text.size());
+    const std::string path = text.substr(at, equals - at);
+    const std::string value = text.substr(equals + 1, end - equals - 1);
+    if (path == "precision") {
+      ApplyPrecision(*ParseEnum<Precision>(value), Framework::kHfSdpaDeepspeed, config);
+    } else {
+      const Json json = Json::parse(value, nullptr, false);
+      SetField(config, path, json.is_discarded() ? Json(value) : json);
+    }
+    at = end + 2;
+  }
+  return config;
+}
+
+TEST(TunableChanges, SayAllThatTheySet) {
+  Workload job = Job();
+  job.framework = Framework::kHfSdpaDeepspeed;
+  job.world_size = 8;
+  TrainConfig plain = BaseConfig(job.framework, {});
+  TrainConfig offloaded = plain;
+  offloaded.zero.stage = 3;
+  offloaded.offload.optimizer = OptimizerOffload::kCpuAdam;
+  TrainConfig pieces = plain;
+  pieces.checkpoint.attention = 1;
+  for (const TrainConfig& config : {plain, offloaded, pieces}) {
+    for (const Change& change : TunableChanges(job, {}, config)) {
+      EXPECT_EQ(ToJson(Followed(change.text, config)), ToJson(change.config)) << change.text;
+      EXPECT_EQ(change.text.find(change.group + "=", 1), std::string::npos)
+          << change.text << " takes back what it says";
+    }
+  }
+  std::vector<std::string> texts;
+  for (const Change& change : TunableChanges(job, {}, plain)) texts.push_back(change.text);
+  EXPECT_NE(std::find(texts.begin(), texts.end(),
+                      "offload.activations=checkpoints with checkpoint.every=1"),
+            texts.end());
 }
 
 }  // namespace
