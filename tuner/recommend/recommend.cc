@@ -89,7 +89,8 @@ Limit SpeedLimit(const Candidate& best, const Bracket& bracket) {
 Limit BatchLimit(const Workload& workload, const std::vector<int64_t>& micro_batches) {
   if (workload.global_batch > 0) {
     return {"batch", Text("a global batch of ", workload.global_batch, " on ",
-                          workload.world_size, " ranks allows no larger micro-batch")};
+                          workload.world_size, workload.world_size == 1 ? " rank" : " ranks",
+                          " allows no larger micro-batch")};
   }
   return {"batch", Text("no micro-batch over ", micro_batches.back(), " is searched")};
 }
