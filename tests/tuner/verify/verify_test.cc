@@ -125,5 +125,55 @@ TEST(Verify, RefusesWhatIsNoRecording) {
   EXPECT_EQ(Verify(wild.dump()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Verify, RefusesWordsThatItDoesNotKnowAndNamesThoseThatItDoes) {
+  const Json run = Load("hf/ddp.json")["runs"][0];
+  ASSERT_TRUE(Verify(run.dump()).ok());
+  const std::pair<const char*, const char*> kWords[] = {
+      {"attention", "is not eager or sdpa"},
+      {"checkpoint", "is not none, reentrant or non_reentrant"},
+      {"lora", "is not none, qv or all"},
+      {"optimizer", "is not adamw_foreach, adamw_loop or adamw_fused"},
+      {"groups", "is not trainer or one"},
+      {"ddp", "is not none, copy or view"},
+      {"precision", "is not fp32, bf16, amp_bf16 or amp_fp16"}};
+  for (const auto& [key, allowed] : kWords) {
+    Json other = run;
+    other["spec"][key] = "flash\x1b[2J";
+    const std::string said(Verify(other.dump()).status().message());
+    EXPECT_NE(said.find(std::string("the recording's ") + key + " \"flash\\u001b[2J\" " + allowed),
+              std::string::npos) << said;
+  }
+  Json zero = Load("deepspeed/zero2.json")["runs"][0];
+  zero["spec"]["dtype"] = "fp8";
+  EXPECT_NE(Verify(zero.dump()).status().message().find("\"fp8\" is not bf16 or fp16"),
+            std::string::npos) << Verify(zero.dump()).status();
+}
+
+// Whatever stands in the place of whatever, the sentence is ours and not that of a library.
+TEST(Verify, SaysItInOurWords) {
+  for (const char* file : {"hf/ddp.json", "deepspeed/zero2.json"}) {
+    const Json run = Load(file)["runs"][0];
+    std::vector<Json::json_pointer> places;
+    for (const char* root : {"", "/spec", "/spec/model", "/config", "/phases/0", "/categories"}) {
+      const Json::json_pointer parent{std::string(root)};
+      if (!run.contains(parent)) continue;
+      for (const auto& [key, value] : run[parent].items()) places.push_back(parent / key);
+    }
+    places.emplace_back("/phases/0/events/0");
+    places.emplace_back("/categories/parameter/0");
+    for (const Json::json_pointer& place : places) {
+      for (const Json& odd :
+           {Json(nullptr), Json("x"), Json::array({-1}), Json::object({{"a", 1}})}) {
+        Json other = run;
+        other[place] = odd;
+        const absl::Status status = Verify(other.dump()).status();
+        const std::string said(status.message());
+        EXPECT_EQ(said.find("json.exception"), std::string::npos) << place.to_string() << said;
+        EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << place.to_string() << said;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hbmtune::tuner
