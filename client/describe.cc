@@ -149,6 +149,19 @@ std::string DescribeEvidence(Evidence evidence, const Interval& interval) {
   return text + " (peak " + Percent(interval.low_ratio) + "…" + Percent(interval.high_ratio) + ")";
 }
 
+bool DeviceIsShort(const Estimate& estimate) {
+  return estimate.peak_used_bytes > estimate.ceiling_bytes;
+}
+
+bool HostIsShort(const Estimate& estimate, int64_t host_ceiling_bytes) {
+  return host_ceiling_bytes > 0 && estimate.host_bytes > host_ceiling_bytes;
+}
+
+std::string DescribeHostNeed(const Estimate& estimate, int64_t host_ceiling_bytes) {
+  return FormatBytes(estimate.host_bytes) + " of host memory, of which " +
+         FormatBytes(host_ceiling_bytes) + " may be used";
+}
+
 std::string DescribeSpace(int64_t legal, int64_t settings) {
   return FormatCount(legal) + " legal configs, " + FormatCount(settings) +
          " that differ in more than micro-batch";

@@ -38,6 +38,13 @@ Figures FiguresOf(const Measurement& measurement);
 // "PREDICTED (peak −3 %…+2 %)"; without the bracket when the interval is empty.
 std::string DescribeEvidence(Evidence evidence, const Interval& interval);
 
+// What keeps a config from fitting: too little device memory, host memory, or both.
+bool DeviceIsShort(const Estimate& estimate);
+bool HostIsShort(const Estimate& estimate, int64_t host_ceiling_bytes);  // 0: no limit
+
+// "112.96 GiB of host memory, of which 10.00 GiB may be used".
+std::string DescribeHostNeed(const Estimate& estimate, int64_t host_ceiling_bytes);
+
 // "weights 24.24 GiB · gradients 24.24 GiB · outside the allocator 1.20 GiB": largest first,
 // without what is under a thousandth of the whole.
 std::string DescribeBreakdown(const std::vector<CategoryBytes>& breakdown);

@@ -134,6 +134,7 @@ struct EstimateOutput {
   Workload workload;
   TrainConfig train_config;
   std::optional<std::vector<Effect>> effects;
+  int64_t host_ceiling_bytes = 0;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -142,6 +143,8 @@ struct EstimateOutput {
     v(Field{"workload", "what is trained"}, self.workload);
     v(Field{"train_config", "the train config, every field filled in"}, self.train_config);
     v(Field{"effects", "what each tunable would do, changed alone"}, self.effects);
+    v(Field{"host_ceiling_bytes", "host memory that may be used, 0 for no limit"},
+      self.host_ceiling_bytes);
   }
 };
 

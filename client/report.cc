@@ -139,6 +139,17 @@ std::string Bar(int64_t bytes, int64_t whole) {
   return bar.empty() && bytes > 0 ? "▏" : bar;
 }
 
+std::string VerdictLine(const Estimate& estimate, int64_t host_ceiling_bytes) {
+  std::string short_of;
+  if (HostIsShort(estimate, host_ceiling_bytes)) {
+    short_of = "needs " + DescribeHostNeed(estimate, host_ceiling_bytes);
+    if (!DeviceIsShort(estimate)) return "does not fit: " + short_of;
+  }
+  return (estimate.fits ? "fits: " : "does not fit: ") + FormatBytes(estimate.peak_used_bytes) +
+         " of " + FormatBytes(estimate.ceiling_bytes) + " that may be used (the device has " +
+         FormatBytes(estimate.capacity_bytes) + ")" + (short_of.empty() ? "" : ", and " + short_of);
+}
+
 }  // namespace
 
 void PrintHeader(Terminal& terminal, const v1::Study& study, const v1::Device& device) {
@@ -189,11 +200,8 @@ void PrintEstimate(Terminal& terminal, const EstimateOutput& output) {
   table.Add({"  used", FormatBytes(estimate.peak_used_bytes), ""});
   for (const std::string& line : table.Lines()) terminal.Print(line);
   terminal.Print("");
-  std::string verdict = estimate.fits ? "fits: " : "does not fit: ";
-  verdict += FormatBytes(estimate.peak_used_bytes) + " of " +
-             FormatBytes(estimate.ceiling_bytes) + " that may be used (the device has " +
-             FormatBytes(estimate.capacity_bytes) + ")";
-  terminal.Print(estimate.fits ? Style::kGreen : Style::kRed, verdict);
+  terminal.Print(estimate.fits ? Style::kGreen : Style::kRed,
+                 VerdictLine(estimate, output.host_ceiling_bytes));
   if (estimate.host_bytes > 0) terminal.Print("host memory " + FormatBytes(estimate.host_bytes));
   terminal.Print(FormatDuration(estimate.step_seconds) + " a step, " +
                  FormatNumber(estimate.tokens_per_second) + " tok/s");

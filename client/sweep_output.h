@@ -33,6 +33,7 @@ struct SweepOutput {
   double elapsed_seconds = 0;
   std::vector<SweptConfigOutput> front;
   std::optional<SweptConfigOutput> least;
+  int64_t host_ceiling_bytes = 0;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -49,6 +50,8 @@ struct SweepOutput {
     v(Field{"front", "configs that fit and that no other beats in speed and memory"},
       self.front);
     v(Field{"least", "when none fits: the one that needs the least memory"}, self.least);
+    v(Field{"host_ceiling_bytes", "host memory that may be used, 0 for no limit"},
+      self.host_ceiling_bytes);
   }
 };
 

@@ -21,6 +21,10 @@ std::string Bar(double done_ratio) {
   return bar + "▏";
 }
 
+std::string Configs(int64_t count) {
+  return FormatCount(count) + (count == 1 ? " config" : " configs");
+}
+
 std::string Quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -38,10 +42,16 @@ constexpr const char* kFigures[] = {"tokens_per_second", "step_seconds", "peak_u
 
 void PrintLeast(Terminal& terminal, const SweepOutput& sweep) {
   const SweptConfigOutput& least = *sweep.least;
-  terminal.Print(Terminal::Style::kRed,
-                 (sweep.complete ? "nothing fits in " : "nothing so far fits in ") +
-                     FormatBytes(least.estimate.ceiling_bytes) + ": the least is " +
-                     FormatBytes(least.estimate.peak_used_bytes));
+  const std::string nothing =
+      sweep.complete ? "nothing fits"
+                     : "none of the " + FormatCount(sweep.estimated) + " estimated so far fits";
+  std::string reason = " in " + FormatBytes(least.estimate.ceiling_bytes) + ": the least is " +
+                       FormatBytes(least.estimate.peak_used_bytes);
+  if (!DeviceIsShort(least.estimate) && HostIsShort(least.estimate, sweep.host_ceiling_bytes)) {
+    reason = " in the host's memory: what needs least of the device needs " +
+             DescribeHostNeed(least.estimate, sweep.host_ceiling_bytes);
+  }
+  terminal.Print(Terminal::Style::kRed, nothing + reason);
   terminal.Print("  " + DescribeConfigShort(least.train_config, sweep.workload.framework));
   terminal.Print("  " + DescribeBreakdown(least.estimate.breakdown));
 }
@@ -51,7 +61,7 @@ void PrintLeast(Terminal& terminal, const SweepOutput& sweep) {
 std::string SweepLine(const SweepOutput& sweep) {
   const int64_t done = sweep.estimated + sweep.refused;
   std::string line = Bar(sweep.total > 0 ? double(done) / double(sweep.total) : 0) + " " +
-                     FormatCount(done) + "/" + FormatCount(sweep.total) + " configs · " +
+                     FormatCount(done) + "/" + Configs(sweep.total) + " · " +
                      FormatCount(sweep.fitting) + " fit";
   if (!sweep.front.empty()) {
     line += " · front " + FormatCount(static_cast<int64_t>(sweep.front.size())) + " · best " +
@@ -65,7 +75,7 @@ void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
     return terminal.Print("interrupted before a config was estimated");
   }
   terminal.Print(DescribeWorkload(sweep.workload) + " on " + sweep.device);
-  std::string counts = FormatCount(sweep.total) + " configs: " + FormatCount(sweep.estimated) +
+  std::string counts = Configs(sweep.total) + ": " + FormatCount(sweep.estimated) +
                        " estimated, " + FormatCount(sweep.fitting) + " fit";
   if (sweep.refused > 0) counts += ", " + FormatCount(sweep.refused) + " refused";
   const int64_t left = sweep.total - sweep.estimated - sweep.refused;

@@ -124,10 +124,13 @@ absl::StatusOr<v1::EstimateRequest> MakeRequest(const EstimateFlags& flags, cons
 }
 
 EstimateOutput ReadAnswer(const v1::EstimateResponse& answer, const EstimateFlags& flags,
-                          const std::string& device) {
-  EstimateOutput output{FromProto<Estimate>(answer.estimate()), device,
+                          const v1::EstimateRequest& request) {
+  EstimateOutput output{FromProto<Estimate>(answer.estimate()),
+                        request.device(),
                         FromProto<Workload>(answer.workload()),
-                        FromProto<TrainConfig>(answer.train_config()), std::nullopt};
+                        FromProto<TrainConfig>(answer.train_config()),
+                        std::nullopt,
+                        request.ceiling().host_bytes()};
   if (!flags.explain) return output;
   output.effects.emplace();
   for (const v1::Effect& effect : answer.effects()) {
@@ -137,8 +140,8 @@ EstimateOutput ReadAnswer(const v1::EstimateResponse& answer, const EstimateFlag
 }
 
 absl::StatusOr<ExitCode> Show(const v1::EstimateResponse& answer, const EstimateFlags& flags,
-                              const std::string& device) {
-  const EstimateOutput output = ReadAnswer(answer, flags, device);
+                              const v1::EstimateRequest& request) {
+  const EstimateOutput output = ReadAnswer(answer, flags, request);
   if (!flags.timeline.empty()) {
     const TimelineOutput drawn{output, FromProto<StepTimeline>(answer.timeline())};
     if (absl::Status status = WriteTimeline(flags.timeline, drawn); !status.ok()) return status;
@@ -173,7 +176,7 @@ absl::StatusOr<ExitCode> RunEstimate(const EstimateFlags& flags) {
   }
   auto answer = Call((*connection)->tuning(), &v1::Tuning::StubInterface::Estimate, *request);
   if (!answer.ok()) return answer.status();
-  return Show(*answer, flags, request->device());
+  return Show(*answer, flags, *request);
 }
 
 }  // namespace
@@ -194,6 +197,9 @@ void AddEstimate(CLI::App& app, Invocation& invocation) {
                    "draw memory over the step, by owner: .svg, .html (reads out under the "
                    "pointer) or .json (the series)")
       ->type_name("PATH")
+      ->check([](const std::string& path) {
+        return std::string(path.empty() ? "the path is empty" : "");
+      })
       ->group("output");
   verb->add_flag("--explain", flags->explain,
                  "say what each tunable would do, changed alone: memory saved, time paid")

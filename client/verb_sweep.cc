@@ -199,6 +199,7 @@ absl::StatusOr<ExitCode> RunSweep(const SweepFlags& flags) {
   if (flags.all) WriteOut(stdout, CsvTitles());
   SweepOutput sweep;
   sweep.device = request->device();
+  sweep.host_ceiling_bytes = request->ceiling().host_bytes();
   absl::Status status = Follow(**connection, *request, sweep);
   if (!status.ok()) return status;
   if (sweep.complete && sweep.estimated == 0) {

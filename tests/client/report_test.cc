@@ -130,6 +130,23 @@ TEST(Report, AnEstimateShowsOwnersAsBarsAndTheVerdict) {
   EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 GiB that may be used"));
 }
 
+TEST(Report, AnEstimateNamesTheHostsMemoryWhereThatIsShort) {
+  EstimateOutput output;
+  output.host_ceiling_bytes = 10 * kGiB;
+  output.estimate.peak_used_bytes = 27 * kGiB;
+  output.estimate.ceiling_bytes = 182 * kGiB;
+  output.estimate.capacity_bytes = 192 * kGiB;
+  output.estimate.host_bytes = 113 * kGiB;
+  const auto print = [&](Terminal& t) { PrintEstimate(t, output); };
+  EXPECT_THAT(Shown(print), HasSubstr("\ndoes not fit: needs 113.00 GiB of host memory, of which "
+                                      "10.00 GiB may be used\n"));
+  output.estimate.peak_used_bytes = 200 * kGiB;
+  EXPECT_THAT(Shown(print),
+              HasSubstr("\ndoes not fit: 200.00 GiB of 182.00 GiB that may be used (the device has "
+                        "192.00 GiB), and needs 113.00 GiB of host memory, of which 10.00 GiB may "
+                        "be used\n"));
+}
+
 TEST(Verdict, NothingFitsIsNoFailureButTrialsThatNeverEndedAre) {
   RecommendationOutput output;
   output.study = "studies/7";

@@ -103,8 +103,27 @@ TEST(PrintSweep, AnInterruptedOneClaimsNothingOfWhatWasNotTried) {
   EXPECT_NE(cut.find("\ninterrupted, 15 not tried; of 24 configs: 9 estimated"),
             std::string::npos) << cut;
   EXPECT_NE(cut.find("Pareto front of what was tried"), std::string::npos) << cut;
-  EXPECT_NE(SweepOf(9, false, false).find("nothing so far fits in"), std::string::npos);
+  EXPECT_NE(SweepOf(9, false, false).find("none of the 9 estimated so far fits in 0 B: the least"),
+            std::string::npos);
   EXPECT_EQ(SweepOf(0, false, false), "interrupted before a config was estimated\n");
+}
+
+TEST(PrintSweep, NamesTheHostsMemoryWhereThatIsShort) {
+  SweepOutput sweep;
+  sweep.total = sweep.estimated = 24;
+  sweep.complete = true;
+  sweep.host_ceiling_bytes = 10 * kGiB;
+  Estimate& least = sweep.least.emplace().estimate;
+  least.ceiling_bytes = 60 * kGiB;
+  least.peak_used_bytes = 20 * kGiB;
+  least.host_bytes = 100 * kGiB;
+  const auto print = [&](Terminal& terminal) { PrintSweep(terminal, sweep); };
+  EXPECT_NE(Printed(print).find("nothing fits in the host's memory: what needs least of the device "
+                                "needs 100.00 GiB of host memory, of which 10.00 GiB may be used"),
+            std::string::npos) << Printed(print);
+  least.peak_used_bytes = 80 * kGiB;
+  EXPECT_NE(Printed(print).find("nothing fits in 60.00 GiB: the least is 80.00 GiB"),
+            std::string::npos) << Printed(print);
 }
 
 TEST(DirtyLines, SayWhyAndWhatToDo) {
