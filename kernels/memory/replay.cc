@@ -15,6 +15,20 @@ namespace {
 
 using Kind = TraceEvent::Kind;
 
+// No device is near a PiB, and sums of sizes like this stay far from 2^63.
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
+// A JSON number may be 1e30 or 0.5: only a whole one is a size.
+int64_t ParseSize(const nlohmann::json& json) {
+  const bool whole = json.is_number_integer() &&
+                     !(json.is_number_unsigned() && json.get<uint64_t>() > kMostBytes);
+  if (!whole || json.get<int64_t>() < 0 || json.get<int64_t>() > kMostBytes) {
+    throw std::invalid_argument("a size of " + json.dump() +
+                                " bytes: it must be whole, not negative and at most 2^50");
+  }
+  return json.get<int64_t>();
+}
+
 constexpr std::array<std::string_view, 7> kKindNames = {
     "alloc", "free", "record_stream", "progress", "empty_cache", "reset_peak", "check"};
 
@@ -64,8 +78,7 @@ class EventParser {
  private:
   void ParseAlloc(const nlohmann::json& json, TraceEvent& event) {
     auto id = json.at(1).get<int64_t>();
-    event.bytes = json.at(2).get<int64_t>();
-    if (event.bytes < 0) throw std::invalid_argument("a size must not be negative");
+    event.bytes = ParseSize(json.at(2));
     if (json.size() > 3) event.stream = ParseStream(json.at(3));
     if (json.size() > 4) {
       auto name = json.at(4).get<std::string>();
@@ -101,12 +114,21 @@ Trace Trace::Parse(const nlohmann::json& json) {
     throw std::invalid_argument("rules: \"" + rules + "\" must be " + ListOf<AllocatorRules>());
   }
   trace.config = AllocatorConfig::Parse(json.value("settings", std::string()), *known_rules);
-  trace.capacity_bytes = json.value("capacity_bytes", trace.capacity_bytes);
+  if (json.contains("capacity_bytes")) {
+    try {
+      trace.capacity_bytes = ParseSize(json.at("capacity_bytes"));
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(std::string("capacity_bytes: ") + error.what());
+    }
+  }
   std::string complete = json.value("events_complete", std::string("at_once"));
   if (complete != "at_once" && complete != "late") {
     throw std::invalid_argument("events_complete: \"" + complete + "\" must be at_once or late");
   }
   trace.events_at_once = complete == "at_once";
+  if (!json.at("events").is_array()) {
+    throw std::invalid_argument("events: must be a list, and is " + json.at("events").dump());
+  }
   EventParser parser;
   for (const nlohmann::json& event : json.at("events")) {
     try {

@@ -58,6 +58,14 @@ TEST(ReplayTrace, NamesTheEventThatIsWrong) {
   EXPECT_THAT(error(R"({"events": [["alloc", 1, 5], ["alloc", 1, 5]]})"),
               testing::HasSubstr("live already"));
   EXPECT_THAT(error(R"({"events": [["alloc", 1, -5]]})"), testing::HasSubstr("negative"));
+  EXPECT_THAT(error(R"({"events": [["check"], ["alloc", 1, 9223372036854775000]]})"),
+              testing::AllOf(testing::HasSubstr("event 1"), testing::HasSubstr("2^50")));
+  EXPECT_THAT(error(R"({"events": [["alloc", 1, 18446744073709551615]]})"),
+              testing::HasSubstr("2^50"));
+  EXPECT_THAT(error(R"({"capacity_bytes": 1e30, "events": []})"),
+              testing::HasSubstr("capacity_bytes: a size of 1e+30"));
+  EXPECT_THAT(error(R"({"events": null})"), testing::HasSubstr("must be a list"));
+  EXPECT_THAT(error(R"({"events": {}})"), testing::HasSubstr("must be a list"));
   EXPECT_THAT(error(R"({"events": [["alloc", 1, 5, 64]]})"), testing::HasSubstr("[0, 64)"));
   EXPECT_THAT(error(R"({"events": [["alloc", 1, 5, 0, "friends"]]})"),
               testing::HasSubstr("\"friends\""));
