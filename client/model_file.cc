@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostBytes = size_t{1} << 20;  // Hugging Face's own are under 10 KiB
 
+constexpr size_t kMostNameBytes = 4095;  // PATH_MAX without its end
+
 bool LooksLikePath(const std::string& model) {
   std::error_code ignored;
   return model.find('/') != std::string::npos || model.ends_with(".json") ||
@@ -48,6 +50,11 @@ absl::StatusOr<v1::ModelSource> ReadModel(const std::string& model) {
   if (model.empty()) {
     return absl::InvalidArgumentError(
         "--model is missing: give a preset's name or a path to a Hugging Face config.json");
+  }
+  if (model.size() > kMostNameBytes) {
+    return absl::InvalidArgumentError("--model: '" + Truncate(model, 40) + "', of " +
+                                      FormatCount(static_cast<int64_t>(model.size())) +
+                                      " characters, is longer than any preset's name or path");
   }
   if (!LooksLikePath(model)) {
     source.set_preset(model);

@@ -3,6 +3,7 @@
 #include "client/connection.h"
 #include "client/describe.h"
 #include "client/ladder_output.h"
+#include "client/model_file.h"
 #include "client/report_effects.h"
 #include "client/request_flags.h"
 #include "client/table.h"
@@ -157,6 +158,14 @@ void Print(const LadderOutput& output) {
 }
 
 absl::StatusOr<ExitCode> RunLadder(const LadderFlags& flags) {
+  for (const std::string& model : flags.models) {
+    auto source = ReadModel(model);
+    if (source.ok() && source->source_case() == v1::ModelSource::kPreset) continue;
+    const bool path = model.find('/') != std::string::npos || model.ends_with(".json");
+    if (!source.ok() && !path) return source.status();
+    return absl::InvalidArgumentError("--model: '" + model + "' is a path: a ladder is of presets; "
+                                      "hbmtune estimate takes a config.json");
+  }
   auto connection = Connect(flags.connection);
   if (!connection.ok()) return connection.status();
   LadderOutput output;

@@ -73,6 +73,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "give either a STUDY or a workload, not both"},
         Mistake{{"estimate", "--model", "gpt2", "--device", ""},
                 "--device: the name is empty; see hbmtune devices"},
+        Mistake{{"estimate", "--model", "gpt2", "--timeline", ""},
+                "--timeline: the path is empty"},
+        Mistake{{"estimate", "--model", std::string(5000, 'a')},
+                "--model: 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…', of 5,000 characters, is "
+                "longer than any preset's name or path"},
+        Mistake{{"ladder", "--model", "there/config.json"},
+                "--model: 'there/config.json' is a path: a ladder is of presets; hbmtune estimate "
+                "takes a config.json"},
         Mistake{{"show", "\xff"}, "argument 2 of the command line is not UTF-8 text"}));
 
 TEST(App, AnUnreachableDaemonIsExitCodeFour) {
