@@ -42,8 +42,12 @@ Json ParseWhole(const std::string& text, bool bytes) {
   if (bytes) return ParseSize(text, "a size");
   constexpr double kExact = 9007199254740992.0;  // 2^53: over it doubles skip whole numbers
   auto value = Number(text);
-  if (!value || std::floor(*value) != *value || std::fabs(*value) > kExact) {
+  if (!value || std::floor(*value) != *value) {
     throw std::invalid_argument("'" + text + "' is not a whole number");
+  }
+  if (std::fabs(*value) > kExact) {
+    throw std::invalid_argument("'" + text + "' is " + (*value > 0 ? "over " : "under -") +
+                                "9007199254740992, which no number here may be");
   }
   return static_cast<int64_t>(*value);
 }
