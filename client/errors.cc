@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "client/screen.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -48,7 +49,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 }
 
 ExitCode Report(const absl::Status& status) {
-  std::fprintf(stderr, "hbmtune: %s\n", std::string(status.message()).c_str());
+  // What a message quotes (a config.json, a recording) must not steer the terminal.
+  std::fprintf(stderr, "hbmtune: %s\n", Harmless(std::string(status.message())).c_str());
   return ExitCodeOf(status);
 }
 

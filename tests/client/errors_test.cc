@@ -51,5 +51,12 @@ TEST(Errors, AreReportedOnStderr) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "hbmtune: no daemon\n");
 }
 
+TEST(Errors, LeaveTheTerminalAlone) {
+  ::testing::internal::CaptureStderr();
+  Report(absl::InvalidArgumentError("the type 'a\x1b[2J\x7f' of “x” is unknown"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "hbmtune: the type 'a?[2J?' of “x” is unknown\n");
+}
+
 }  // namespace
 }  // namespace hbmtune::client
