@@ -53,8 +53,15 @@ absl::Status CheckEnumsBelow(const Message& message, const std::string& prefix) 
 
 absl::StatusOr<ModelSpec> PresetModel(const std::string& name) {
   if (auto preset = FindPreset(name)) return *preset;
-  return FieldError("model.preset", absl::StrCat("there is no preset '", name, "'",
-                                                 DidYouMean(name, PresetNames())));
+  const std::vector<std::string> names = PresetNames();
+  const bool shown = name.size() <= 64;  // a longer one would not go back in the answer
+  std::string sentence =
+      shown ? absl::StrCat("there is no preset '", name, "'", DidYouMean(name, names))
+            : absl::StrCat("there is no preset with a name of ", name.size(), " bytes");
+  for (const std::string& known : names) {
+    absl::StrAppend(&sentence, &known == &names.front() ? "; there are " : ", ", known);
+  }
+  return FieldError("model.preset", sentence);
 }
 
 absl::StatusOr<ModelSpec> ParseModel(const v1::ModelSource& source, const ModelSpec& given) {
