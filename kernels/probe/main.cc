@@ -1,7 +1,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -46,7 +48,11 @@ int Replay(const std::string& path) {
     std::cerr << "hbmtune-probe: " << path << " is " << out.str();
     return 2;
   }
-  std::cout << out.str();
+  std::cout << out.str() << std::flush;
+  if (!std::cout) {
+    std::cerr << "hbmtune-probe: cannot write the statistics: " << std::strerror(errno) << '\n';
+    return 1;
+  }
   return code == 0 ? 0 : 1;
 }
 

@@ -14,12 +14,14 @@ namespace {
 constexpr unsigned kPatienceSeconds = 10;
 
 std::atomic<bool> stop{false};
+std::atomic<int> stop_signal{0};
 
 void RequestStop() { stop.store(true, std::memory_order_relaxed); }
 
 }  // namespace
 
 std::atomic<bool>& StopFlag() { return stop; }
+int StopSignal() { return stop_signal; }
 
 // A handler would run on the stack of whatever thread computes. oneDNN 2.6's AVX-512 products do
 // not survive that: 11 of 16 runs died of a corrupted heap on SIGTERM, none of 8 with AVX2. So
@@ -32,7 +34,10 @@ void WatchSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a prober that is gone shows as a failed write
   std::thread([signals] {
-    for (int signal = 0; sigwait(&signals, &signal) == 0;) RequestStop();
+    for (int signal = 0; sigwait(&signals, &signal) == 0;) {
+      stop_signal = signal;
+      RequestStop();
+    }
   }).detach();
 }
 

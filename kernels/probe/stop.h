@@ -6,6 +6,8 @@ namespace hbmtune::probe {
 
 // Set by SIGINT and SIGTERM (after WatchSignals) and by end of file (after WatchInput).
 std::atomic<bool>& StopFlag();
+// The signal that set it last, 0 for none.
+int StopSignal();
 
 // Blocks both signals in the caller and a thread of its own waits for them. To be called before
 // any other thread starts: threads inherit what is blocked.

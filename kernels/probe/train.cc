@@ -1,6 +1,9 @@
 #include "kernels/probe/train.h"
 
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <optional>
 #include <stdexcept>
@@ -46,6 +49,10 @@ step::TrialRequest MakeRequest(const TrainOptions& options) {
   request.min_steps = request.max_steps = options.steps - 1;  // the first is warm-up
   request.threads = options.threads;
   request.seed = static_cast<uint64_t>(options.seed);
+  if (!(std::isfinite(options.lr) && options.lr >= 0)) {
+    throw std::invalid_argument("a learning rate of " + std::to_string(options.lr) +
+                                ": it must be a number of 0 or more");
+  }
   request.optimizer.lr = options.lr;
   request.data = step::TextBytes(ReadRegularFile(options.file, kMostTextBytes), request.seed, 0,
                                  request.workload.model.vocab);
@@ -62,6 +69,13 @@ void PrintStep(std::ostream& out, const step::StepReport& report) {
   out << std::endl;
 }
 
+// A reader that has seen enough (`| head`) needs no sentence.
+int CannotWrite(int error) {
+  if (error == EPIPE) return 1;
+  std::cerr << "hbmtune-probe: cannot write the steps: " << std::strerror(error) << '\n';
+  return 1;
+}
+
 }  // namespace
 
 int Train(const TrainOptions& options, std::ostream& out) {
@@ -75,17 +89,26 @@ int Train(const TrainOptions& options, std::ostream& out) {
   WatchSignals();
   step::TrialEvents events;
   events.cancel = &StopFlag();
-  events.on_step = [&](const step::StepReport& report) { PrintStep(out, report); };
+  int unwritten = 0;  // errno of the first line that could not be written
+  events.on_step = [&](const step::StepReport& report) {
+    errno = 0;
+    PrintStep(out, report);
+    if (out || unwritten != 0) return;
+    unwritten = errno != 0 ? errno : EIO;
+    StopFlag() = true;
+  };
   const Measurement measurement = step::RunTrial(request, events);
+  if (unwritten != 0) return CannotWrite(unwritten);
   if (measurement.outcome != Outcome::kOk) {
     std::cerr << "hbmtune-probe: " << Name(measurement.outcome) << ": " << measurement.message
               << '\n';
+    if (measurement.outcome == Outcome::kCancelled && StopSignal() != 0) return 128 + StopSignal();
     return measurement.outcome == Outcome::kInvalid ? 2 : 1;
   }
   out << "loss " << measurement.first_loss << " -> " << measurement.last_loss << ", "
       << static_cast<int64_t>(measurement.tokens_per_second) << " tokens/s, peak "
-      << FormatBytes(measurement.peak_allocated_bytes) << " allocated\n";
-  return 0;
+      << FormatBytes(measurement.peak_allocated_bytes) << " allocated" << std::endl;
+  return out ? 0 : CannotWrite(errno);
 }
 
 }  // namespace hbmtune::probe

@@ -256,5 +256,25 @@ TEST(Probe, KeepsAJournalOfItsOwn) {
   EXPECT_EQ(lines[3], "finished studies/1/trials/1 OUT_OF_MEMORY");
 }
 
+// The shell's exit status of the command line of a probe for people.
+int Shell(const std::string& arguments) {
+  const std::string probe = HBMTUNE_BINARY_DIR "/hbmtune-probe ";
+  const int status = std::system(("timeout 120 " + probe + arguments).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Train, FailsWhereItsOutputCannotBeWrittenAndRefusesALearningRateThatIsNone) {
+  TempDir folder;
+  const std::string text = folder.path() + "/text";
+  std::ofstream(text) << std::string(4096, 'a');
+  const std::string small = " --steps 2 --seq-len 16 --micro-batch 1 --threads 1 ";
+  EXPECT_EQ(Shell("--train " + text + small + ">/dev/full"), 1);
+  EXPECT_EQ(Shell("--train " + text + small + "--lr nan"), 2);
+  EXPECT_EQ(Shell("--train " + text + small + "--lr=-1"), 2);
+  const std::string trace = folder.path() + "/trace";
+  std::ofstream(trace) << R"({"events": []})";
+  EXPECT_EQ(Shell("--replay " + trace + " >/dev/full"), 1);
+}
+
 }  // namespace
 }  // namespace hbmtune::testing
