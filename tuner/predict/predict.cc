@@ -139,10 +139,10 @@ void WidenForOtherStreams(const device::FoldedTrace& trace, const Workload& work
   const device::DryRunMemory late =
       device::DryRunAllocator(trace, memory::AllocatorConfig::From(config.allocator), 0,
                               device::OtherStreams::kDoneLate);
+  if (late.peak_reserved_bytes <= estimate.peak_reserved_bytes) return;
   const double ratio = static_cast<double>(late.peak_reserved_bytes) /
                        static_cast<double>(estimate.peak_reserved_bytes);
-  estimate.interval.high_ratio =
-      (1 + estimate.interval.high_ratio) * std::max(ratio, 1.0) - 1;
+  estimate.interval.high_ratio = (1 + estimate.interval.high_ratio) * ratio - 1;
 }
 
 // Other lengths leave other blocks in the cache. Down to what rows of seq_len alone take; up to

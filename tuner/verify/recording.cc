@@ -147,8 +147,11 @@ void ReadZero(const Json& spec, Recording& run) {
   z.max_live_parameters = Get<int64_t>(spec, "max_live_parameters");
   z.max_reuse_distance = Get<int64_t>(spec, "max_reuse_distance");
   z.sub_group_size = Get<int64_t>(spec, "sub_group_size");
-  const bool offloads = Word(spec, "offload", {"none", "optimizer"}) == "optimizer";
-  if (offloads) c.offload.optimizer = OptimizerOffload::kCpuAdam;
+  const std::string offload = Word(spec, "offload", {"none", "optimizer", "optimizer+param"});
+  if (offload == "optimizer+param") {
+    throw std::invalid_argument("the offload of parameters is not modelled");
+  }
+  if (offload == "optimizer") c.offload.optimizer = OptimizerOffload::kCpuAdam;
 }
 
 // What a Program does not repeat: pauses between micro-steps, a third step.
