@@ -14,12 +14,23 @@ const Estimate* EstimateCache::Find(const TrainConfig& config) {
   std::string key = ToJson(config).dump();
   auto found = answers_.find(key);
   if (found == answers_.end()) {
+    if (stopped()) return nullptr;
     absl::StatusOr<Estimate> estimate = estimator_(config);
-    std::optional<Estimate> answer;
-    if (estimate.ok()) answer = *std::move(estimate);
+    Answer answer{config, std::nullopt};
+    if (estimate.ok()) answer.estimate = *std::move(estimate);
     found = answers_.emplace(std::move(key), std::move(answer)).first;
   }
-  return found->second ? &*found->second : nullptr;
+  return found->second.estimate ? &*found->second.estimate : nullptr;
+}
+
+std::optional<TrainConfig> EstimateCache::Best(Framework framework) const {
+  History fitting;
+  for (const auto& [key, answer] : answers_) {
+    if (!answer.estimate || !answer.estimate->fits) continue;
+    fitting.push_back({answer.config, answer.estimate, std::nullopt});
+  }
+  const Trial* best = FindBest(framework, fitting);
+  return best == nullptr ? std::nullopt : std::optional(best->config);
 }
 
 int64_t AtMost(const std::vector<int64_t>& micro_batches, int64_t value) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,17 +16,27 @@ namespace hbmtune::tuner {
 // of one arm share.
 std::string SettingKey(const Space& space, const TrainConfig& config);
 
-// Estimates by config, each asked for once.
+// Estimates by config, each asked for once. Estimates take milliseconds and are nearly all that a
+// search spends, so this is where it is cut short: once `stop` is true nothing new is asked.
 class EstimateCache {
  public:
-  explicit EstimateCache(Estimator estimator) : estimator_(std::move(estimator)) {}
+  explicit EstimateCache(Estimator estimator, std::function<bool()> stop = {})
+      : estimator_(std::move(estimator)), stop_(std::move(stop)) {}
   bool available() const { return static_cast<bool>(estimator_); }
-  // Null where there is no estimator or it refused.
+  bool stopped() const { return stop_ && stop_(); }
+  // Null where there is no estimator, it refused, or the search has stopped.
   const Estimate* Find(const TrainConfig& config);
+  // Of all configs asked for that fit, the one ahead of the others; nothing if none fits.
+  std::optional<TrainConfig> Best(Framework framework) const;
 
  private:
+  struct Answer {
+    TrainConfig config;
+    std::optional<Estimate> estimate;
+  };
   Estimator estimator_;
-  std::map<std::string, std::optional<Estimate>> answers_;
+  std::function<bool()> stop_;
+  std::map<std::string, Answer> answers_;
 };
 
 // One setting and what the estimate says of it. `guess` is the largest micro-batch estimated to

@@ -55,6 +55,7 @@ View Digest(const Space& space, const History& history, const DesignerOptions& o
   View view{history, {}};
   view.best = FindBest(space.workload().framework, history);
   view.seconds_left = options.budget_seconds;
+  if (options.search_seconds) view.seconds_left -= options.search_seconds();
   std::vector<double> scales;
   std::vector<double> corrections;
   std::vector<double> shares;
@@ -81,7 +82,10 @@ View Digest(const Space& space, const History& history, const DesignerOptions& o
 class BracketDesigner : public Designer {
  public:
   BracketDesigner(Space space, Estimator estimator, const DesignerOptions& options)
-      : space_(std::move(space)), estimates_(std::move(estimator)), options_(options) {}
+      : space_(std::move(space)),
+        deadline_(options),
+        estimates_(std::move(estimator), [this] { return deadline_.Passed(); }),
+        options_(options) {}
 
   Decision Next(const History& history) override {
     std::string stop = MustStop(history, options_);
@@ -89,20 +93,26 @@ class BracketDesigner : public Designer {
     for (const Trial& trial : history) {
       if (!trial.finished) return Wait();
     }
+    deadline_.Note(history);
     View view = Digest(space_, history, options_);
     if (arms_.empty() || view.memory_scale != memory_scale_) {
       memory_scale_ = view.memory_scale;
       arms_ = Screen(space_, estimates_, memory_scale_, options_.modelled ? 0 : kResolution);
     }
+    if (history.empty() && deadline_.Passed()) return CutShort(view);
     for (auto step : {&BracketDesigner::ProbeArms, &BracketDesigner::Refine,
                       &BracketDesigner::FindLimit}) {
       Decision decision = (this->*step)(view);
+      stop = MustStop(history, options_);
+      if (!stop.empty()) return {std::nullopt, stop};
       if (decision.config) return decision;
     }
     return {std::nullopt, WhyOver(view)};
   }
 
  private:
+  // The budget was spent in the screening: one trial is owed nevertheless.
+  Decision CutShort(const View& view);
   Decision ProbeArms(const View& view);
   Decision Refine(const View& view);
   Decision FindLimit(const View& view);
@@ -125,11 +135,21 @@ class BracketDesigner : public Designer {
   const std::vector<int64_t>& values() const { return space_.micro_batches(); }
 
   Space space_;
+  Deadline deadline_;
   EstimateCache estimates_;
   DesignerOptions options_;
   std::vector<Arm> arms_;  // most promising first
   double memory_scale_ = 1;  // for which they were made
 };
+
+Decision BracketDesigner::CutShort(const View& view) {
+  std::string stop = MustStop(view.history, options_);
+  if (options_.cancelled && options_.cancelled()) return {std::nullopt, stop};
+  if (!options_.modelled) return ProbeArms(view);
+  std::optional<TrainConfig> best = estimates_.Best(space_.workload().framework);
+  if (!best) return {std::nullopt, stop + ", and nothing that was estimated by then fits"};
+  return {best, Text("micro-batch ", best->micro_batch, ": the best that was estimated; ", stop)};
+}
 
 bool BracketDesigner::WorthATrial(size_t rank, const Arm& arm, const View& view) const {
   if (!estimates_.available()) return true;

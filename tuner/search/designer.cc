@@ -18,9 +18,26 @@ absl::StatusOr<std::unique_ptr<Designer>> MakeDesigner(std::string_view name, Sp
                  DidYouMean(name, DesignerNames()));
 }
 
+Deadline::Deadline(const DesignerOptions& options)
+    : budget_seconds_(options.budget_seconds),
+      search_seconds_(options.search_seconds),
+      cancelled_(options.cancelled) {}
+
+void Deadline::Note(const History& history) {
+  trial_seconds_ = 0;
+  for (const Trial& trial : history) trial_seconds_ += trial.seconds;
+}
+
+bool Deadline::Passed() const {
+  if (cancelled_ && cancelled_()) return true;
+  if (budget_seconds_ <= 0) return false;
+  return trial_seconds_ + (search_seconds_ ? search_seconds_() : 0) >= budget_seconds_;
+}
+
 std::string MustStop(const History& history, const DesignerOptions& options) {
   constexpr int kFailuresInARow = 3;
-  double seconds = 0;
+  if (options.cancelled && options.cancelled()) return "the search was told to stop";
+  double seconds = options.search_seconds ? options.search_seconds() : 0;
   int64_t trials = 0;
   int failures = 0;
   for (const Trial& trial : history) {

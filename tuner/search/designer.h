@@ -3,6 +3,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +17,13 @@ namespace hbmtune::tuner {
 
 struct DesignerOptions {
   uint64_t seed = 0;
-  double budget_seconds = 0;  // of trials' wall time together; 0: no limit
+  double budget_seconds = 0;  // of the trials' wall time and the search's together; 0: no limit
   int64_t budget_trials = 0;  // 0: no limit
   bool modelled = false;      // trials are estimates: exact and cheap
+  // Seconds that searches have taken up to now, this call of Next() included; empty: not counted.
+  std::function<double()> search_seconds = {};
+  // Once true, Next() returns without a config as soon as it can; empty: never.
+  std::function<bool()> cancelled = {};
 };
 
 // What to do next: a config to try and why it, or no config and why the search is over.
@@ -30,7 +35,8 @@ struct Decision {
 // Chooses trials. Next() is a function of the history alone (and of what the designer was made
 // with), so a study resumes after a crash by showing a new designer the stored history. Trials
 // still running are in the history too, unfinished; a designer may return a config beside them or,
-// when it must know their result first, the decision `Wait()`. One thread at a time.
+// when it must know their result first, the decision `Wait()`. A search whose budget is spent
+// before its first trial hands out the best that it has estimated. One thread at a time.
 class Designer {
  public:
   virtual ~Designer() = default;

@@ -31,16 +31,24 @@ bool Hopeless(const Estimate* estimate, bool modelled) {
 class Grid : public Designer {
  public:
   Grid(Space space, Estimator estimator, const DesignerOptions& options)
-      : space_(std::move(space)), estimates_(std::move(estimator)), options_(options) {}
+      : space_(std::move(space)),
+        deadline_(options),
+        estimates_(std::move(estimator), [this] { return deadline_.Passed(); }),
+        options_(options) {}
 
   Decision Next(const History& history) override {
     std::string stop = MustStop(history, options_);
     if (!stop.empty()) return {std::nullopt, stop};
+    deadline_.Note(history);
     std::set<std::string> tried = Tried(history);
     Decision decision{std::nullopt, "every config of the space has been tried or ruled out"};
     int64_t index = 0;
     space_.ForEach([&](const TrainConfig& config) {
       if (index++ < done_) return true;
+      if (estimates_.stopped()) {
+        decision.why = MustStop(history, options_);
+        return false;
+      }
       if (!tried.contains(ToJson(config).dump()) && !RuledOut(history, config) &&
           !Hopeless(estimates_.Find(config), options_.modelled)) {
         decision = {config, Text("next of the grid, number ", index)};
@@ -54,6 +62,7 @@ class Grid : public Designer {
 
  private:
   Space space_;
+  Deadline deadline_;
   EstimateCache estimates_;
   DesignerOptions options_;
   int64_t done_ = 0;
@@ -62,16 +71,21 @@ class Grid : public Designer {
 class Random : public Designer {
  public:
   Random(Space space, Estimator estimator, const DesignerOptions& options)
-      : space_(std::move(space)), estimates_(std::move(estimator)), options_(options) {}
+      : space_(std::move(space)),
+        deadline_(options),
+        estimates_(std::move(estimator), [this] { return deadline_.Passed(); }),
+        options_(options) {}
 
   Decision Next(const History& history) override {
     std::string stop = MustStop(history, options_);
     if (!stop.empty()) return {std::nullopt, stop};
+    deadline_.Note(history);
     std::set<std::string> tried = Tried(history);
     std::mt19937_64 random(options_.seed);
     // The draws of one seed are always the same; those of earlier trials are passed over.
     constexpr int kDraws = 10'000;
     for (int draw = 1; draw <= kDraws; ++draw) {
+      if (estimates_.stopped()) return {std::nullopt, MustStop(history, options_)};
       std::optional<TrainConfig> config = space_.Sample(random);
       if (config && !tried.contains(ToJson(*config).dump()) && !RuledOut(history, *config) &&
           !Hopeless(estimates_.Find(*config), options_.modelled)) {
@@ -83,6 +97,7 @@ class Random : public Designer {
 
  private:
   Space space_;
+  Deadline deadline_;
   EstimateCache estimates_;
   DesignerOptions options_;
 };

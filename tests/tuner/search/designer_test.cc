@@ -104,6 +104,28 @@ TEST_P(AnyDesigner, StopsWhenTheDeviceFailsThreeTimesInARow) {
 INSTANTIATE_TEST_SUITE_P(All, AnyDesigner, testing::ValuesIn(DesignerNames()),
                          [](const auto& info) { return info.param; });
 
+TEST_P(AnyDesigner, CountsItsOwnTimeAndEndsWhenCancelled) {
+  FakeDevice device;
+  device.fixed_bytes = 10;
+  double seconds = 0;
+  auto estimator = [&](const TrainConfig& config) -> absl::StatusOr<Estimate> {
+    seconds += 0.1;
+    return device.Estimated(config);
+  };
+  DesignerOptions options{.budget_seconds = 1, .modelled = true};
+  options.search_seconds = [&] { return seconds; };
+  auto designer = Make(GetParam(), HostSpace(), estimator, options);
+  History history;
+  while (auto config = designer->Next(history).config) {
+    history.push_back({*config, device.Estimated(*config), std::nullopt});
+  }
+  EXPECT_LT(seconds, 1.15);
+  EXPECT_GE(history.size(), 1u);
+  EXPECT_THAT(designer->Next(history).why, HasSubstr("budget of 1 s"));
+  options.cancelled = [] { return true; };
+  EXPECT_FALSE(Make(GetParam(), HostSpace(), estimator, options)->Next({}).config);
+}
+
 TEST(MakeDesigner, NamesTheDesignersThereAre) {
   absl::Status status = MakeDesigner("brackett", HostSpace(), {}, {}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("bracket, grid or random"));
