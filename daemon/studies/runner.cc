@@ -117,7 +117,7 @@ void StudyRunner::ServeProbers() {
 bool StudyRunner::RunNext() {
   StudySession::Suggestion suggestion;
   absl::Status status = Persist([&] {
-    auto next = session_.Suggest();
+    auto next = session_.Suggest(&stop_.cancellation());
     if (!next.ok()) return next.status();
     suggestion = *std::move(next);
     return absl::OkStatus();
@@ -128,6 +128,7 @@ bool StudyRunner::RunNext() {
   }
   if (suggestion.trial) return RunTrial(std::move(suggestion));
   if (suggestion.wait) return true;
+  if (stopped()) return false;
   End(StudyState::kSucceeded, EndMessage(suggestion.why));
   return false;
 }
@@ -254,10 +255,17 @@ ProbeTask StudyRunner::TaskFor(const TrialRecord& trial) const {
 }
 
 std::string StudyRunner::EndMessage(const std::string& why) const {
-  if (session_.Snapshot().progress.fitting_trials > 0) return why;
+  const StudyRecord study = session_.Snapshot();
+  if (study.progress.fitting_trials > 0) return why;
+  // Without an end to the search nothing can be said of what fits, and there is no time to.
+  const double budget = study.spec.budget_seconds;
+  if (budget > 0 && study.progress.elapsed_seconds >= budget) return why;
   const StudyPlan& plan = session_.plan();
   auto shortfall = tuner::ExplainShortfall(
-      plan.space, plan.facts(), [&plan](const Workload& workload, const TrainConfig& config) {
+      plan.space, plan.facts(),
+      [this, &plan](const Workload& workload,
+                    const TrainConfig& config) -> absl::StatusOr<Estimate> {
+        if (stopped()) return absl::CancelledError("the study was told to stop");
         return Predict(workload, config, plan.device.profile, plan.ceiling);
       });
   return shortfall.ok() ? shortfall->message : why;

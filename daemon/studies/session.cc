@@ -1,8 +1,10 @@
 #include "daemon/studies/session.h"
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "daemon/base/failpoint.h"
@@ -71,6 +73,8 @@ absl::Status StudySession::Load() {
   auto trials = world_.store.ListTrials(id_, 0, std::numeric_limits<int64_t>::max());
   if (!trials.ok()) return trials.status();
   history_ = HistoryOf(*trials);
+  search_seconds_ = Snapshot().progress.elapsed_seconds;
+  for (const tuner::Trial& trial : history_) search_seconds_ -= trial.seconds;
   for (const TrialRecord& trial : *trials) {
     last_number_ = trial.number;
     if (trial.state == TrialState::kRunning) cut_short_.push_back(trial);
@@ -80,15 +84,39 @@ absl::Status StudySession::Load() {
   options.budget_seconds = spec_.budget_seconds;
   options.budget_trials = spec_.max_trials;
   options.modelled = plan_.modelled();
+  // Both are asked by the designer alone, which runs under work_.
+  options.search_seconds = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const absl::Duration now = std::max(world_.clock.Now() - search_start_, absl::ZeroDuration());
+    return search_seconds_ + absl::ToDoubleSeconds(now);
+  };
+  options.cancelled = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return search_cancellation_ != nullptr && search_cancellation_->cancelled();
+  };
   auto designer = tuner::MakeDesigner(spec_.designer, plan_.space, estimator_, options);
   if (!designer.ok()) return designer.status();
   designer_ = *std::move(designer);
   return absl::OkStatus();
 }
 
-absl::StatusOr<StudySession::Suggestion> StudySession::Suggest() {
+absl::StatusOr<StudySession::Suggestion> StudySession::Suggest(const Cancellation* cancellation) {
   absl::MutexLock lock(&work_);
   if (!cut_short_.empty()) return Retry();
+  auto suggestion = Search(cancellation);
+  if (!suggestion.ok() || !suggestion->trial) return suggestion;
+  return HandOut(*std::move(suggestion->trial));
+}
+
+absl::StatusOr<StudySession::Suggestion> StudySession::Search(const Cancellation* cancellation) {
+  search_start_ = world_.clock.Now();
+  search_cancellation_ = cancellation;
+  absl::Cleanup count = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const double seconds = absl::ToDoubleSeconds(world_.clock.Now() - search_start_);
+    search_start_ = absl::InfiniteFuture();
+    search_cancellation_ = nullptr;
+    search_seconds_ += seconds;
+    absl::MutexLock lock(&mutex_);
+    record_.progress.elapsed_seconds += seconds;
+  };
   tuner::Decision decision = designer_->Next(history_);
   if (tuner::Designer::IsWait(decision)) return Suggestion{std::nullopt, true, decision.why};
   if (!decision.config) return Suggestion{std::nullopt, false, decision.why};
@@ -100,7 +128,7 @@ absl::StatusOr<StudySession::Suggestion> StudySession::Suggest() {
   auto estimate = estimator_(trial.config);
   if (!estimate.ok()) return estimate.status();
   trial.estimate = *estimate;
-  return HandOut(std::move(trial));
+  return Suggestion{std::move(trial), false, ""};
 }
 
 absl::StatusOr<StudySession::Suggestion> StudySession::Retry() {

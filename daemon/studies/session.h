@@ -12,6 +12,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/leases/arbiter.h"
+#include "daemon/prober/cancellation.h"
 #include "daemon/store/study_store.h"
 #include "daemon/studies/event_hub.h"
 #include "daemon/studies/plan.h"
@@ -46,8 +47,11 @@ class StudySession {
     std::string why;
     bool give_up = false;  // `trial` was cut short too often: only its result is looked for
   };
-  // RESOURCE_EXHAUSTED: the row could not be written; ask again later, nothing has changed.
-  absl::StatusOr<Suggestion> Suggest() ABSL_LOCKS_EXCLUDED(work_, mutex_);
+  // The search for it counts in the study's elapsed time, and ends soon once `cancellation` is set
+  // or the budget is spent. RESOURCE_EXHAUSTED: the row could not be written; ask again later,
+  // nothing has changed.
+  absl::StatusOr<Suggestion> Suggest(const Cancellation* cancellation = nullptr)
+      ABSL_LOCKS_EXCLUDED(work_, mutex_);
 
   // What is to be stored of a trial with `give_up` that has left no result.
   static Measurement GivenUp(const TrialRecord& trial);
@@ -76,6 +80,9 @@ class StudySession {
  private:
   StudySession(const World& world, StudyPlan plan, StudyRecord record);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(work_, mutex_);
+  // A trial with its estimate, or why there is none.
+  absl::StatusOr<Suggestion> Search(const Cancellation* cancellation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Suggestion> Retry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::StatusOr<Suggestion> HandOut(TrialRecord trial) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::Status Store(const TrialRecord& trial) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_)
@@ -95,6 +102,10 @@ class StudySession {
   std::vector<TrialRecord> cut_short_ ABSL_GUARDED_BY(work_);  // to hand out again
   std::map<int64_t, size_t> running_ ABSL_GUARDED_BY(work_);   // number -> place in history_
   int64_t last_number_ ABSL_GUARDED_BY(work_) = 0;
+  // The searches before, and the one that runs: when it began and what ends it.
+  double search_seconds_ ABSL_GUARDED_BY(work_) = 0;
+  absl::Time search_start_ ABSL_GUARDED_BY(work_) = absl::InfiniteFuture();
+  const Cancellation* search_cancellation_ ABSL_GUARDED_BY(work_) = nullptr;
 
   mutable absl::Mutex mutex_;
   StudyRecord record_ ABSL_GUARDED_BY(mutex_);

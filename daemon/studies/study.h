@@ -79,7 +79,7 @@ struct StudyProgress {
     v(Field{"finished_trials", "trials that ended"}, self.finished_trials);
     v(Field{"fitting_trials", "trials that stayed under the ceiling"}, self.fitting_trials);
     v(Field{"out_of_memory_trials", "trials that ran out of memory"}, self.out_of_memory_trials);
-    v(Field{"elapsed_seconds", "time spent in trials"}, self.elapsed_seconds);
+    v(Field{"elapsed_seconds", "time spent in trials and in search"}, self.elapsed_seconds);
     v(Field{"best_tokens_per_second", "of the best trial so far"}, self.best_tokens_per_second);
     v(Field{"best_trial", "number of the best trial so far, 0 for none"}, self.best_trial);
   }
