@@ -3,10 +3,24 @@
 #include "kernels/lowering/hf.h"
 #include "tests/kernels/lowering/step_run.h"
 
-// The Programs of Transformers really run on the host, freed memory poisoned: losses over steps of
-// AdamW are those of PyTorch.
+// The Programs of Transformers really run on the host, freed memory poisoned: the first step's
+// gradients and the losses over steps of AdamW are those of PyTorch.
 namespace hbmtune::testing {
 namespace {
+
+// The first step's gradients, which are gone after it, by AdamW's first moment: a tenth of them.
+void ExpectGradientsOfTorch(StepRun& run, const Recorded& recorded) {
+  size_t compared = 0;
+  for (const NamedView& named : run.program().parameters) {
+    if (!recorded.file.Has("fp64/grad/" + named.name)) continue;
+    std::vector<double> gradient = run.Values(named.name + ".exp_avg");
+    for (double& x : gradient) x /= 0.1;
+    const auto exact = recorded.file.Values("fp64/grad/" + named.name);
+    EXPECT_LE(RelativeError(gradient, exact), 1e-5) << named.name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 4u);
+}
 
 struct HfCase {
   const char* model;
@@ -23,7 +37,7 @@ void PrintTo(const HfCase& c, std::ostream* out) {
 
 class HfOnHost : public ::testing::TestWithParam<HfCase> {};
 
-TEST_P(HfOnHost, LossesAreThoseOfTorch) {
+TEST_P(HfOnHost, GradientsAndLossesAreThoseOfTorch) {
   const HfCase& c = GetParam();
   Recorded recorded(c.model);
   Workload workload = recorded.workload;
@@ -42,6 +56,7 @@ TEST_P(HfOnHost, LossesAreThoseOfTorch) {
   const std::vector<double> losses = recorded.file.Values("fp64/losses");
   for (size_t step = 0; step < 4; ++step) {
     EXPECT_NEAR(run.Step(), losses[step], 1e-5 * losses[step]) << "step " << step;
+    if (step == 0) ExpectGradientsOfTorch(run, recorded);
   }
 }
 
