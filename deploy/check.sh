@@ -52,7 +52,7 @@ if [[ $sanitizers == yes ]]; then
   sanitize asan address
   sanitize tsan thread
 fi
-configure release
+configure release -DBUILD_TESTING=ON  # quickstart.sh turns it off there
 build release
 # Three at once: tests of processes wait most of the time, and waiting threads must not spin.
 export OMP_WAIT_POLICY=passive
