@@ -6,7 +6,6 @@
 
 #include "kernels/core/json.h"
 #include "tuner/space/space.h"
-#include "tuner/verify/recording.h"
 
 namespace hbmtune::tuner {
 namespace {
@@ -98,6 +97,18 @@ void Compare(const Recording& recording, const std::vector<PhaseEvents>& expecte
 
 }  // namespace
 
+Verification VerifyProgram(const Recording& recording, const Program& program) {
+  Verification result;
+  result.name = recording.name;
+  result.workload = recording.workload;
+  result.train_config = recording.config;
+  const auto expected = EventsOf(program);
+  result.recorded_events = EventCount(recording.phases);
+  result.expected_events = EventCount(expected);
+  Compare(recording, expected, result);
+  return result;
+}
+
 absl::StatusOr<Verification> Verify(const std::string& recording_json) {
   const Json run = Json::parse(recording_json, nullptr, false);
   if (run.is_discarded()) return absl::InvalidArgumentError("the recording is no JSON");
@@ -108,16 +119,8 @@ absl::StatusOr<Verification> VerifyRun(const Json& run) {
   try {
     const Recording recording = ReadRecording(run);
     if (absl::Status status = ValidateWorkload(recording.workload); !status.ok()) return status;
-    Verification result;
-    result.name = recording.name;
-    result.workload = recording.workload;
-    result.train_config = recording.config;
-    const auto expected = EventsOf(
-        lowering::LowerHf(recording.workload, recording.config, recording.options));
-    result.recorded_events = EventCount(recording.phases);
-    result.expected_events = EventCount(expected);
-    Compare(recording, expected, result);
-    return result;
+    return VerifyProgram(recording, lowering::LowerHf(recording.workload, recording.config,
+                                                      recording.options));
   } catch (const std::invalid_argument& error) {
     return absl::InvalidArgumentError(error.what());
   } catch (const Json::exception&) {  // its text is for who programs with it

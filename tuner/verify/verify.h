@@ -6,6 +6,8 @@
 
 #include "kernels/core/json.h"
 #include "kernels/core/verification.h"
+#include "kernels/program/program.h"
+#include "tuner/verify/recording.h"
 
 namespace hbmtune::tuner {
 
@@ -14,5 +16,7 @@ namespace hbmtune::tuner {
 // lowering. A pure function; any thread.
 absl::StatusOr<Verification> Verify(const std::string& recording_json);
 absl::StatusOr<Verification> VerifyRun(const Json& recording);  // parsed already
+// The comparison alone, with any Program.
+Verification VerifyProgram(const Recording& recording, const Program& program);
 
 }  // namespace hbmtune::tuner

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/program/print.h"
+#include "tests/kernels/lowering/moved_free.h"
 #include "tests/kernels/lowering/small_models.h"
 #include "tests/kernels/lowering/step_run.h"
 
@@ -40,29 +41,6 @@ std::optional<State> Outcome(const std::string& model, const Program& program) {
   return run.Bits();
 }
 
-bool IsOp(const Instruction& instruction) {
-  return std::holds_alternative<Run>(instruction) || std::holds_alternative<Copy>(instruction) ||
-         std::holds_alternative<ReadScalar>(instruction) ||
-         std::holds_alternative<Feed>(instruction) ||
-         std::holds_alternative<Collective>(instruction);
-}
-
-// Position of the op before `i`, or `i` where there is none in the steady step.
-size_t OpBefore(const Program& program, size_t i) {
-  for (size_t p = i; p-- > program.steady_step;) {
-    if (IsOp(program.code[p])) return p;
-  }
-  return i;
-}
-
-Program FreeEarlier(Program program, size_t i) {
-  const Instruction moved = program.code[i];
-  const size_t before = OpBefore(program, i);
-  program.code.erase(program.code.begin() + static_cast<long>(i));
-  program.code.insert(program.code.begin() + static_cast<long>(before), moved);
-  return program;
-}
-
 Program Without(Program program, size_t i) {
   program.code.erase(program.code.begin() + static_cast<long>(i));
   return program;
@@ -79,15 +57,14 @@ TEST_P(Mutation, MovingAnyFreeOneOpEarlierFails) {
   const Program program = Small(GetParam().model, GetParam().checkpoint);
   const auto truth = Outcome(GetParam().model, program);
   ASSERT_TRUE(truth.has_value());
-  int moved = 0;
-  for (size_t i = program.steady_step; i < program.code.size(); ++i) {
-    if (!std::holds_alternative<Free>(program.code[i])) continue;
-    ++moved;
-    EXPECT_NE(Outcome(GetParam().model, FreeEarlier(program, i)), truth)
+  const std::vector<size_t> frees = SteadyFrees(program);
+  for (size_t i : frees) {
+    const size_t before = OpBefore(program, i);
+    EXPECT_NE(Outcome(GetParam().model, Moved(program, i, before)), truth)
         << i << " " << Describe(program, program.code[i]) << " after "
-        << Describe(program, program.code[OpBefore(program, i)]);
+        << Describe(program, program.code[before]);
   }
-  EXPECT_GT(moved, 50);
+  EXPECT_GT(frees.size(), 50u);
 }
 
 TEST_P(Mutation, DroppingAnyOpOfTheBackwardPassFails) {
