@@ -76,6 +76,8 @@ class Aten {
   Tensor Full(Dtype dtype, const Dims& shape, double value);
   // What a kernel takes for itself, or what only masks and checks read: filled, never used.
   Tensor Scratch(Dtype dtype, const Dims& shape) { return Full(dtype, shape, 0); }
+  // The optimizer's state in host memory: zeros.
+  Tensor HostState(Dtype dtype, const Dims& shape);
 
   // Any dtype, integers too.
   void CopyInto(const Tensor& from, const Tensor& to);

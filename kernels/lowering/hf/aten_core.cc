@@ -7,6 +7,7 @@
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/aten_reduce/aten_reduce.h"
 #include "kernels/ops/copy/copy.h"
+#include "kernels/ops/fill/fill.h"
 
 // Recording of nodes, autocast and checkpointing: what stands around every operator.
 namespace hbmtune::lowering {
@@ -28,6 +29,12 @@ Tensor Aten::NewStrided(Dtype dtype, const Dims& shape, const Dims& strides) {
 
 Tensor Aten::Full(Dtype dtype, const Dims& shape, double value) {
   return tape_.Full(dtype, shape, value, category_);
+}
+
+Tensor Aten::HostState(Dtype dtype, const Dims& shape) {
+  Tensor zeros = tape_.Empty(dtype, shape, Category::kOptimizer, MemorySpace::kPinned);
+  tape_.Run(ops::kFill, {}, {zeros}, Attrs::Of(FillAttrs{0}));
+  return zeros;
 }
 
 void Aten::CopyInto(const Tensor& from, const Tensor& to) {

@@ -3,7 +3,6 @@
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/aten_reduce/aten_reduce.h"
 #include "kernels/ops/copy/copy.h"
-#include "kernels/ops/fill/fill.h"
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
@@ -22,8 +21,7 @@ HfAdamw::HfAdamw(Aten& aten, const TrainConfig& config, const HfOptions& options
   for (const Group& group : groups_) {
     order_.insert(order_.end(), group.parameters.begin(), group.parameters.end());
   }
-  count_ = aten_.tape().Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
-  aten_.tape().Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
+  count_ = aten_.HostState(Dtype::kI64, {1});
 }
 
 // States appear at the first step, all of a group before its arithmetic.

@@ -8,8 +8,16 @@
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
+
 Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end) {
   return tape.ViewOf(flat, {end - begin}, {1}, begin);
+}
+
+void NameAnew(Tape& tape, const std::vector<HfParameter>& parameters) {
+  tape.program().parameters.clear();
+  for (const HfParameter& parameter : parameters) {
+    tape.NameParameter(parameter.name, parameter.tensor);
+  }
 }
 
 ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainConfig& config,
@@ -32,7 +40,6 @@ ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainCo
                              Range(aten_.tape(), group.master, entry.begin, entry.end));
     }
   }
-  Tape& tape = aten_.tape();
   aten_.set_category(Category::kStaging);
   if (offloads()) {
     int64_t largest = 0;
@@ -46,12 +53,8 @@ ZeroOptimizer::ZeroOptimizer(Aten& aten, const Workload& workload, const TrainCo
     zeros.clear();
   }
   aten_.set_category(Category::kActivations);
-  count_ = tape.Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
-  tape.Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
-  tape.program().parameters.clear();
-  for (const HfParameter& parameter : parameters) {
-    tape.NameParameter(parameter.name, parameter.tensor);
-  }
+  count_ = aten_.HostState(Dtype::kI64, {1});
+  NameAnew(aten_.tape(), parameters);
 }
 
 void ZeroOptimizer::MakeGroups(std::vector<HfParameter>& parameters, bool trainer_groups) {
@@ -128,8 +131,7 @@ void ZeroOptimizer::MakeMasters(Group& group) {
   tape.Run(ops::kCopy, {group.host_staging}, {group.master});
   group.host_grad = pinned(Dtype::kF32);
   for (Tensor* state : {&group.exp_avg, &group.exp_avg_sq}) {
-    *state = pinned(Dtype::kF32);
-    tape.Run(ops::kFill, {}, {*state}, Attrs::Of(FillAttrs{0}));
+    *state = aten_.HostState(Dtype::kF32, {group.part});
   }
 }
 

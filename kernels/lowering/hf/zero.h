@@ -21,6 +21,9 @@ inline StreamId GatherStream(const ZeroConfig& config) {
 // Elements [begin, end) of a flat tensor.
 Tensor Range(Tape& tape, const Tensor& flat, int64_t begin, int64_t end);
 
+// The parameters, now views of something else, under their names.
+void NameAnew(Tape& tape, const std::vector<HfParameter>& parameters);
+
 // What the training loop asks of a stage.
 class DeepspeedOptimizer {
  public:

@@ -4,7 +4,6 @@
 
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/copy/copy.h"
-#include "kernels/ops/fill/fill.h"
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
@@ -48,14 +47,9 @@ ReplicatedOptimizer::ReplicatedOptimizer(Aten& aten, const Workload& workload,
     NameMasters(group);
   }
   MakeStates();
-  Tape& tape = aten_.tape();
   aten_.set_category(Category::kActivations);
-  count_ = tape.Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
-  tape.Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
-  tape.program().parameters.clear();
-  for (const HfParameter& parameter : parameters) {
-    tape.NameParameter(parameter.name, parameter.tensor);
-  }
+  count_ = aten_.HostState(Dtype::kI64, {1});
+  NameAnew(aten_.tape(), parameters);
 }
 
 void ReplicatedOptimizer::MakeGroups() {

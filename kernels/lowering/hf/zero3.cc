@@ -5,7 +5,6 @@
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/aten_pointwise/aten_pointwise.h"
 #include "kernels/ops/copy/copy.h"
-#include "kernels/ops/fill/fill.h"
 #include "kernels/ops/optimizer_step/optimizer_step.h"
 
 namespace hbmtune::lowering {
@@ -24,8 +23,7 @@ Zero3Optimizer::Zero3Optimizer(Aten& aten, const Workload& workload, const Train
   MakeBuffers();
   aten_.set_category(Category::kActivations);
   Tape& tape = aten_.tape();
-  count_ = tape.Empty(Dtype::kI64, {1}, Category::kOptimizer, MemorySpace::kPinned);
-  tape.Run(ops::kFill, {}, {count_}, Attrs::Of(FillAttrs{0}));
+  count_ = aten_.HostState(Dtype::kI64, {1});
   tape.program().parameters.clear();
   for (const HfParameter& parameter : parameters) {
     tape.NameParameter(parameter.name, gatherer_.ShareOf(parameter.tensor));
@@ -117,8 +115,7 @@ void Zero3Optimizer::MakeMasters() {
     Tensor own = Range(tape, flat_, group.begin, group.end);
     if (offloads()) {
       for (Tensor* state : {&group.master, &group.exp_avg, &group.exp_avg_sq}) {
-        *state = tape.Empty(Dtype::kF32, {elements}, Category::kOptimizer, MemorySpace::kPinned);
-        tape.Run(ops::kFill, {}, {*state}, Attrs::Of(FillAttrs{0}));
+        *state = aten_.HostState(Dtype::kF32, {elements});
       }
       continue;
     }
