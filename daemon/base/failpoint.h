@@ -13,6 +13,7 @@ namespace hbmtune::daemon {
 //   probe-ended      the probe is gone, its result is not in the database
 //   trial-written    inside the transaction of a result, before its COMMIT
 //   trial-committed  after that COMMIT
+//   cancel-stored    a study's cancel is on disk, nobody has been told
 //   lease-written    inside the transaction of a lease
 //   lease-committed  after it, before the answer
 void Failpoint(std::string_view name);

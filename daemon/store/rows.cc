@@ -69,6 +69,7 @@ StudyRecord StudyFromRow(const Row& row) {
   });
   ReadEnum(row, "state", record.state);
   record.message = row.Text("message");
+  record.cancel_reason = row.Text("cancel_reason");
   ReadColumns(row, "progress", record.progress);
   record.space_legal = row.Int("space_legal");
   record.space_settings = row.Int("space_settings");

@@ -133,9 +133,21 @@ absl::StatusOr<std::vector<int64_t>> StudyStore::StudiesOf(const Workload& workl
   return ids;
 }
 
+absl::Status StudyStore::WriteStudy(const StudyRecord& record) {
+  absl::Status status =
+      Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id});
+  if (!status.ok() || !record.ended()) return status;
+  return Update(database_, "trials", {{"state", std::string(Name(TrialState::kAbandoned))}},
+                "study_id=? AND state=?", {record.id, std::string(Name(TrialState::kRunning))});
+}
+
 absl::Status StudyStore::UpdateStudy(const StudyRecord& record) {
-  return Changed(
-      record, Update(database_, "studies", StudyStateColumns(record), "id=?", {record.id}));
+  return Changed(record, database_.Transact([&] { return WriteStudy(record); }));
+}
+
+absl::Status StudyStore::NoteCancel(int64_t study_id, const std::string& why) {
+  return Update(database_, "studies", {{"cancel_reason", why}},
+                "id=? AND cancel_reason IS NULL AND state IN ('QUEUED','RUNNING')", {study_id});
 }
 
 absl::Status StudyStore::InsertTrial(const TrialRecord& trial) {
@@ -176,7 +188,7 @@ absl::Status StudyStore::FinishTrial(const TrialRecord& trial, const StudyRecord
                       "study_id=? AND number=?", Key(trial));
       if (status.ok()) status = InsertBreakdown(trial, "measurement", trial.measurement->breakdown);
     }
-    if (status.ok()) status = UpdateStudy(study);
+    if (status.ok()) status = WriteStudy(study);
     Failpoint("trial-written");
     return status;
   }));

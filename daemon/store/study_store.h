@@ -43,8 +43,11 @@ class StudyStore {
   // Newest first: studies of this workload on this device that have a fitting trial.
   absl::StatusOr<std::vector<int64_t>> StudiesOf(const Workload& workload,
                                                  const std::string& device);
-  // Writes state, message, progress, space and times.
+  // Writes state, message, progress, space and times. One that has ended has no trial that runs:
+  // those without an end are abandoned with it.
   absl::Status UpdateStudy(const StudyRecord& record);
+  // An unfinished study was cancelled, for this reason. The first reason stands.
+  absl::Status NoteCancel(int64_t study_id, const std::string& why);
 
   // Writes a trial that is about to run: a new row, or one more attempt of an old one.
   absl::Status StartTrial(const TrialRecord& trial);
@@ -73,6 +76,7 @@ class StudyStore {
   void NoteChangeOfAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  absl::Status WriteStudy(const StudyRecord& record);  // within a transaction
   absl::Status InsertTrial(const TrialRecord& trial);
   absl::Status InsertBreakdown(const TrialRecord& trial, std::string_view source,
                                const std::vector<CategoryBytes>& breakdown);

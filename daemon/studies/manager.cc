@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
 
 namespace hbmtune::daemon {
 
@@ -24,12 +25,14 @@ StudyManager::~StudyManager() {
 DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
   DeviceQueue::Callbacks callbacks;
   callbacks.open = [this](int64_t id) -> absl::StatusOr<std::unique_ptr<StudySession>> {
-    auto record = parts_.store.GetStudy(id);
+    auto record = Stored(id);
     if (!record.ok()) return record.status();
     return StudySession::Open({parts_.store, hub_, parts_.clock, parts_.arbiter},
                               parts_.catalogue, *std::move(record));
   };
   callbacks.run = [this](StudySession& session, StopRequest& stop) {
+    const std::string cancelled = session.Snapshot().cancel_reason;
+    if (!cancelled.empty()) stop.Set(StopReason::kCancel, cancelled);
     TellQueued(session.plan().device.name);
     StudyRunner(session, stop,
                 {parts_.store, parts_.prober, parts_.arbiter, parts_.gpus, parts_.node,
@@ -56,7 +59,8 @@ absl::Status StudyManager::Recover() {
   parts_.prober.ForgetAllBut(*trials);
   absl::MutexLock lock(&mutex_);
   for (const StudyRecord& record : *unfinished) {
-    parts_.log.Info("study goes on after a restart",
+    parts_.log.Info(record.cancel_reason.empty() ? "study goes on after a restart"
+                                                 : "cancelled study ends after a restart",
                     {{"study", record.id}, {"trials", record.progress.finished_trials}});
     QueueOf(record.spec.device).Enqueue(record.id);
   }
@@ -185,12 +189,21 @@ absl::StatusOr<std::vector<StudyRecord>> StudyManager::List(int64_t before, int6
   return records;
 }
 
+absl::StatusOr<StudyRecord> StudyManager::Stored(int64_t study_id) const {
+  auto record = parts_.store.GetStudy(study_id);
+  absl::MutexLock lock(&mutex_);
+  auto unstored = unstored_cancels_.find(study_id);
+  if (record.ok() && unstored != unstored_cancels_.end()) record->cancel_reason = unstored->second;
+  return record;
+}
+
 void StudyManager::FailStudy(int64_t study_id, const absl::Status& why) {
   parts_.log.Error("study cannot run", {{"study", study_id}, {"error", why}});
-  auto record = parts_.store.GetStudy(study_id);
+  auto record = Stored(study_id);
   if (!record.ok()) return;
-  record->state = StudyState::kFailed;
-  record->message = std::string(why.message());
+  const bool cancelled = !record->cancel_reason.empty();
+  record->state = cancelled ? StudyState::kCancelled : StudyState::kFailed;
+  record->message = cancelled ? record->cancel_reason : std::string(why.message());
   record->end_time = parts_.clock.Now();
   absl::Status status = parts_.store.UpdateStudy(*record);
   if (!status.ok()) {
@@ -203,14 +216,33 @@ absl::StatusOr<StudyRecord> StudyManager::EndWaiting(StudyRecord record, const s
   record.state = StudyState::kCancelled;
   record.message = why;
   record.end_time = parts_.clock.Now();
-  if (absl::Status status = parts_.store.UpdateStudy(record); !status.ok()) return status;
-  hub_.End(record);
-  return record;
+  absl::Status status = parts_.store.UpdateStudy(record);
+  if (status.ok()) {
+    hub_.End(record);
+    return record;
+  }
+  // Its turn will come: to end, as soon as that can be written.
+  absl::MutexLock lock(&mutex_);
+  unstored_cancels_[record.id] = why;
+  QueueOf(record.spec.device).Enqueue(record.id);
+  return absl::Status(status.code(),
+                      absl::StrCat(StudyName(record.id), " will not run, but its end cannot be ",
+                                   "stored now: ", status.message()));
+}
+
+void StudyManager::NoteCancel(const StudyRecord& record, const std::string& why) {
+  absl::Status status = parts_.store.NoteCancel(record.id, why);
+  if (!status.ok()) {
+    parts_.log.Warning("a cancel is not stored: a restart would undo it",
+                       {{"study", record.id}, {"error", status}});
+  }
+  Failpoint("cancel-stored");
 }
 
 void StudyManager::Cancel(int64_t study_id, const std::string& why, Done done) {
   auto record = Get(study_id);
   if (!record.ok() || record->ended()) return done(std::move(record));
+  NoteCancel(*record, why);
   auto found = DeviceQueue::Found::kNo;
   {
     absl::MutexLock lock(&mutex_);

@@ -42,7 +42,7 @@ class StudyManager {
   explicit StudyManager(Parts parts);
   ~StudyManager();  // drains, and waits for it
 
-  // Queues what an earlier daemon left unfinished.
+  // Queues what an earlier daemon left unfinished: to go on, or if it was cancelled to end.
   absl::Status Recover();
 
   // Most studies of one user that wait or run; without a call, no limit.
@@ -60,7 +60,8 @@ class StudyManager {
   absl::StatusOr<std::vector<StudyRecord>> List(int64_t before, int64_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends a study; `done` is called once, with its last state, when it has ended: at once, or later
-  // by the study's thread.
+  // by the study's thread. The cancel is on disk before anything is stopped, so it outlives this
+  // daemon; where that cannot be written it holds for as long as the daemon lives.
   using Done = std::function<void(absl::StatusOr<StudyRecord>)>;
   void Cancel(int64_t study_id, const std::string& why, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // First the study as it is, then what happens to it.
@@ -93,8 +94,13 @@ class StudyManager {
   DeviceQueue::Callbacks MakeCallbacks();
   absl::StatusOr<StudyRecord> Remember(StudyRecord record, const std::string& request_hash)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From the store, with what is known of its cancel.
+  absl::StatusOr<StudyRecord> Stored(int64_t study_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // It cannot run: it has failed, or if it was cancelled has ended as that.
   void FailStudy(int64_t study_id, const absl::Status& why);
-  absl::StatusOr<StudyRecord> EndWaiting(StudyRecord record, const std::string& why);
+  void NoteCancel(const StudyRecord& record, const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<StudyRecord> EndWaiting(StudyRecord record, const std::string& why)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void TellWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // What a queued study waits for; "" if nothing keeps it from running.
   std::string WaitReason(const StudyRecord& record) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -110,6 +116,8 @@ class StudyManager {
   mutable absl::Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::multimap<int64_t, Done> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Cancels that could not be stored, with their reasons.
+  std::map<int64_t, std::string> unstored_cancels_ ABSL_GUARDED_BY(mutex_);
   // Destroyed first: their threads use everything above.
   std::map<std::string, std::unique_ptr<DeviceQueue>> queues_ ABSL_GUARDED_BY(mutex_);
 };

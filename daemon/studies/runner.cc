@@ -23,7 +23,7 @@ void SleepUnlessStopped(const Cancellation& cancellation, absl::Duration time) {
 }  // namespace
 
 void StopRequest::Set(StopReason reason, const std::string& message) {
-  if (reason == StopReason::kDrain) draining_ = true;
+  if (reason == StopReason::kDrain) leaving_.Cancel();
   absl::MutexLock lock(&mutex_);
   if (reason_ != StopReason::kNone) return;
   message_ = message;
@@ -65,7 +65,9 @@ void StudyRunner::Run() {
       }
     }
   }
-  if (stop_.reason() == StopReason::kCancel) End(StudyState::kCancelled, stop_.message());
+  if (stop_.reason() == StopReason::kCancel && CollectCutShort()) {
+    End(StudyState::kCancelled, stop_.message());
+  }
   parts_.node.give_back(session_.plan().device.name);
 }
 
@@ -148,11 +150,20 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
     session_.Abandon(trial);
     return !stopped();
   }
+  if (!Finish(trial)) return false;
+  if (!RefusesGpu(trial)) return true;
+  End(StudyState::kFailed,
+      absl::StrCat(trial.measurement->message, "; model:", session_.plan().device.profile.name,
+                   " is what can be told of it"));
+  return false;
+}
+
+bool StudyRunner::Finish(TrialRecord& trial) {
   Failpoint("probe-ended");
   trial.state = TrialState::kFinished;
   trial.end_time = parts_.clock.Now();
   trial.seconds = absl::ToDoubleSeconds(trial.end_time - trial.start_time);
-  status = Persist([&] { return session_.Complete(trial); });
+  absl::Status status = Persist([&] { return session_.Complete(trial); });
   if (!status.ok()) {
     parts_.log.Error("the result of a trial is lost",
                {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
@@ -161,11 +172,20 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
   Failpoint("trial-committed");
   if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
   parts_.count(trial, session_.plan().device.kind);
-  if (!RefusesGpu(trial)) return true;
-  End(StudyState::kFailed,
-      absl::StrCat(trial.measurement->message, "; model:", session_.plan().device.profile.name,
-                   " is what can be told of it"));
-  return false;
+  return true;
+}
+
+bool StudyRunner::CollectCutShort() {
+  if (session_.client_probes() != nullptr) return true;  // their results come from clients alone
+  for (TrialRecord& trial : session_.TakeCutShort()) {
+    // Not until its probe is gone: one that had almost finished may yet leave a result.
+    auto left = parts_.prober.Collect(TaskFor(trial), stop_.leaving());
+    if (stop_.draining()) return false;
+    if (!left.ok() || !*left) continue;
+    trial.measurement = **left;
+    Finish(trial);
+  }
+  return true;
 }
 
 bool StudyRunner::RefusesGpu(const TrialRecord& trial) const {

@@ -34,7 +34,8 @@ class StopRequest {
   void InterruptTrial() ABSL_LOCKS_EXCLUDED(mutex_);
   StopReason reason() const { return reason_; }
   // The daemon leaves, whatever the reason that stands.
-  bool draining() const { return draining_; }
+  bool draining() const { return leaving_.cancelled(); }
+  const Cancellation& leaving() const { return leaving_; }
   std::string message() const ABSL_LOCKS_EXCLUDED(mutex_);
   const Cancellation& cancellation() const { return cancellation_; }
   // For the trial that starts now: cancelled with the study, or by InterruptTrial.
@@ -42,7 +43,7 @@ class StopRequest {
 
  private:
   std::atomic<StopReason> reason_ = StopReason::kNone;
-  std::atomic<bool> draining_ = false;
+  Cancellation leaving_;
   Cancellation cancellation_;
   mutable absl::Mutex mutex_;
   std::string message_ ABSL_GUARDED_BY(mutex_);
@@ -85,6 +86,10 @@ class StudyRunner {
   // Lets clients run the trials, until the study is over or has to stop.
   void ServeProbers();
   bool RunTrial(StudySession::Suggestion suggestion);
+  bool Finish(TrialRecord& trial);  // false: its result could not be stored
+  // Of a study that ends: stores what probes of an earlier daemon finished. False if this daemon
+  // leaves before that is known.
+  bool CollectCutShort();
   absl::Status Execute(TrialRecord& trial);
   absl::Status Collect(TrialRecord& trial);
   absl::Status Probe(TrialRecord& trial);

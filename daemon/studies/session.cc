@@ -151,6 +151,16 @@ absl::StatusOr<StudySession::Suggestion> StudySession::Retry() {
   return Suggestion{std::nullopt, true, trial.measurement->message};
 }
 
+std::vector<TrialRecord> StudySession::TakeCutShort() {
+  absl::MutexLock lock(&work_);
+  for (TrialRecord& trial : cut_short_) {
+    trial.start_time = world_.clock.Now();
+    running_[trial.number] = history_.size();
+    history_.push_back({trial.config, trial.estimate, std::nullopt, false, 0});
+  }
+  return std::exchange(cut_short_, {});
+}
+
 Measurement StudySession::GivenUp(const TrialRecord& trial) {
   Measurement measurement;
   measurement.outcome = Outcome::kCrashed;

@@ -53,6 +53,9 @@ class StudySession {
   absl::StatusOr<Suggestion> Suggest(const Cancellation* cancellation = nullptr)
       ABSL_LOCKS_EXCLUDED(work_, mutex_);
 
+  // The trials that have no end, of a study that is to end: for Complete, where a result is found.
+  std::vector<TrialRecord> TakeCutShort() ABSL_LOCKS_EXCLUDED(work_);
+
   // What is to be stored of a trial with `give_up` that has left no result.
   static Measurement GivenUp(const TrialRecord& trial);
 

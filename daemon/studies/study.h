@@ -93,6 +93,7 @@ struct StudyRecord {
   StudySpec spec;
   StudyState state = StudyState::kQueued;
   std::string message;
+  std::string cancel_reason;  // set once a cancel was accepted, also while it still runs
   StudyProgress progress;
   int64_t space_legal = 0;
   int64_t space_settings = 0;

@@ -164,6 +164,70 @@ TEST_F(StoreTest, FindsStudiesByTheirQuestionWhateverTheModelIsCalled) {
   EXPECT_TRUE(store.StudiesOf(same, "host")->empty());
 }
 
+TEST_F(StoreTest, ACancelKeepsItsFirstReasonWhateverElseIsWritten) {
+  auto database = OpenIn(dir_.path());
+  StudyStore store(*database);
+  StudyRecord study = Study();
+  ASSERT_TRUE(store.CreateStudy(study).ok());
+  EXPECT_EQ(store.GetStudy(1)->cancel_reason, "");
+  ASSERT_TRUE(store.NoteCancel(1, "first").ok());
+  ASSERT_TRUE(store.NoteCancel(1, "second").ok());
+  // Its session knows nothing of the cancel, and goes on writing.
+  study.state = StudyState::kRunning;
+  ASSERT_TRUE(store.UpdateStudy(study).ok());
+  TrialRecord trial = Trial(study, 1);
+  Finish(trial);
+  ASSERT_TRUE(store.FinishTrial(trial, study).ok());
+  EXPECT_EQ(store.GetStudy(1)->cancel_reason, "first");
+  EXPECT_EQ(store.UnfinishedStudies()->front().cancel_reason, "first");
+
+  StudyRecord ended = Study();
+  ended.state = StudyState::kSucceeded;
+  ASSERT_TRUE(store.CreateStudy(ended).ok());
+  ASSERT_TRUE(store.NoteCancel(ended.id, "too late").ok());
+  EXPECT_EQ(store.GetStudy(ended.id)->cancel_reason, "");
+}
+
+TEST_F(StoreTest, AStudyThatHasEndedHasNoTrialThatRuns) {
+  auto database = OpenIn(dir_.path());
+  StudyStore store(*database);
+  for (int i = 0; i < 2; ++i) {
+    StudyRecord study = Study();
+    ASSERT_TRUE(store.CreateStudy(study).ok());
+    TrialRecord finished = Trial(study, 1);
+    Finish(finished);
+    ASSERT_TRUE(store.FinishTrial(finished, study).ok());
+    ASSERT_TRUE(store.StartTrial(Trial(study, 2)).ok());
+  }
+  StudyRecord study = *store.GetStudy(1);
+  study.state = StudyState::kRunning;
+  ASSERT_TRUE(store.UpdateStudy(study).ok());
+  EXPECT_EQ(store.GetTrial(1, 2)->state, TrialState::kRunning);
+  study.state = StudyState::kCancelled;
+  ASSERT_TRUE(store.UpdateStudy(study).ok());
+  EXPECT_EQ(store.GetTrial(1, 1)->state, TrialState::kFinished);
+  EXPECT_EQ(store.GetTrial(1, 2)->state, TrialState::kAbandoned);
+  EXPECT_EQ(store.GetTrial(2, 2)->state, TrialState::kRunning);
+}
+
+TEST_F(StoreTest, KeepsTheStudiesOfAnEarlierVersion) {
+  {
+    auto before = Database::Open(dir_.path() + "/hbmtune.db");
+    ASSERT_TRUE(before.ok()) << before.status();
+    ASSERT_TRUE(Migrate(**before, EmbeddedMigrations().first(3)).ok());
+    StudyRecord study = Study();
+    ASSERT_TRUE(StudyStore(**before).CreateStudy(study).ok());
+  }
+  auto database = OpenIn(dir_.path());
+  StudyStore store(*database);
+  auto study = store.GetStudy(1);
+  ASSERT_TRUE(study.ok()) << study.status();
+  EXPECT_EQ(ToJson(study->spec), ToJson(Study().spec));
+  EXPECT_EQ(study->cancel_reason, "");
+  ASSERT_TRUE(store.NoteCancel(1, "why").ok());
+  EXPECT_EQ(store.GetStudy(1)->cancel_reason, "why");
+}
+
 // Every stored field has a column: what the structs say and what the migrations made.
 TEST_F(StoreTest, HasAColumnForEveryField) {
   auto database = OpenIn(dir_.path());

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "daemon/store/study_store.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace hbmtune::daemon {
@@ -197,6 +198,41 @@ TEST_F(StudiesTest, ARestartGoesOnWithoutRepeatingAFinishedTrial) {
     EXPECT_EQ(++finished[line.substr(0, line.rfind(' '))], 1) << line;
   }
   EXPECT_EQ(static_cast<int64_t>(finished.size()), study.progress().finished_trials());
+}
+
+// As a daemon leaves it that is killed between a cancel and the end of the trial.
+TEST_F(StudiesTest, ACancelledStudyOfAKilledDaemonEndsAndRunsNothing) {
+  const std::string name = MustCreate(HostRequest("slow"));
+  while (JournalLines("started").empty()) absl::SleepFor(absl::Milliseconds(20));
+  Stop();
+  {
+    auto database = Database::Open(dir_.path() + "/hbmtune.db");
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE((*database)->Execute("UPDATE trials SET state='RUNNING'").ok());
+    ASSERT_TRUE(StudyStore(**database).NoteCancel(1, "by somebody").ok());
+  }
+  Start();
+  v1::Study study = Watch(name).back().study();
+  EXPECT_EQ(study.state(), v1::STUDY_STATE_CANCELLED);
+  EXPECT_EQ(study.message(), "by somebody");
+  EXPECT_TRUE(study.has_end_time());
+  auto trials = Trials(name);
+  ASSERT_EQ(trials.size(), 1U);
+  EXPECT_EQ(trials[0].state(), v1::TRIAL_STATE_ABANDONED);
+  EXPECT_EQ(trials[0].attempts(), 1);
+  EXPECT_EQ(JournalLines("started").size(), 1U);
+}
+
+// A drain has the first word with the probe, and still the cancel is not lost.
+TEST_F(StudiesTest, ACancelWhileTheDaemonLeavesHoldsAfterTheRestart) {
+  const std::string name = MustCreate(HostRequest("slow"));
+  while (JournalLines("started").empty()) absl::SleepFor(absl::Milliseconds(20));
+  server_->Drain();
+  Cancel(name);
+  Stop();
+  Start();
+  EXPECT_EQ(Watch(name).back().study().state(), v1::STUDY_STATE_CANCELLED);
+  EXPECT_EQ(JournalLines("started").size(), 1U);
 }
 
 TEST_F(StudiesTest, WatchingADaemonThatLeavesEndsWithUnavailable) {

@@ -13,6 +13,7 @@ SIGKILL at any moment, the start included. What has to hold:
 - a trial that was FINISHED in the database stays so, unchanged;
 - a trial that its probe finished (by the probe's own journal; CANCELLED is no finish) is FINISHED
   in the end, with that outcome, and no probe finished it twice;
+- a study whose cancel was on disk ends as CANCELLED, one that nobody cancelled as SUCCEEDED;
 - a lease that was granted is there after the restart, one that was released is not;
 - `PRAGMA integrity_check` says ok after every kill, and studies count what their trials show;
 - in the end no process and no result file is left.
@@ -37,9 +38,11 @@ FAILPOINTS = {
     "commit": ("probe-ended", "trial-written"),
     "after": ("trial-committed",),
     "lease": ("lease-written", "lease-committed"),
+    "cancel": ("cancel-stored",),
 }
-# How often each kind comes, of 20.
-SHARES = {"row": 4, "probe": 4, "commit": 4, "spawn": 2, "after": 2, "lease": 2, "random": 2}
+# How often each kind comes, of 22.
+SHARES = {"row": 4, "probe": 4, "commit": 4, "spawn": 2, "after": 2, "lease": 2, "cancel": 2,
+          "random": 2}
 PATIENCE = 240  # seconds for anything that a loaded machine may delay
 
 
@@ -64,6 +67,7 @@ class Crash(support.Case):
         self.api = api
         self.rng = random.Random(self.SEED)
         self.finished = {}  # (study, number) -> the row, as it was when first seen finished
+        self.cancelled = set()  # studies that have to end so
         self.leases = {}    # device -> job that holds it
         self.jobs = 0
         self.counts = collections.Counter()
@@ -140,6 +144,18 @@ class Crash(support.Case):
         self.assertTrue(lease.durable)
         self.leases[device] = job
 
+    def cancel_something(self, client):
+        """A study of probes; the daemon may die of it."""
+        studies = client.tuning.ListStudies(
+            self.api.tuning.ListStudiesRequest(page_size=50), timeout=PATIENCE).studies
+        running = [study.name for study in studies if study.device == "host"
+                   and study.state == self.api.tuning.STUDY_STATE_RUNNING]
+        for name in running:
+            study = client.tuning.CancelStudy(self.api.tuning.CancelStudyRequest(name=name),
+                                              timeout=PATIENCE)
+            if study.state == self.api.tuning.STUDY_STATE_CANCELLED:
+                self.cancelled.add(name)
+
     def settle_leases(self, client):
         for device in [device for device, job in self.leases.items() if job is None]:
             held = client.devices.GetDevice(self.api.devices.GetDeviceRequest(name=device),
@@ -155,7 +171,8 @@ class Crash(support.Case):
         if kind in FAILPOINTS:
             place = self.rng.choice(FAILPOINTS[kind])
             self.start(f"{place}:{self.rng.randint(1, 3)}")
-            self.work_until(self.died, leases=kind == "lease")
+            self.work_until(self.died, {"lease": self.lease_something,
+                                        "cancel": self.cancel_something}.get(kind))
             self.assertEqual(self.daemon.wait(), -9, self.log.read_text()[-2000:])
         elif kind == "probe":
             self.start()
@@ -179,15 +196,15 @@ class Crash(support.Case):
             return False
         return os.path.exists(f"/proc/{lines[-1][2]}/exe")
 
-    def work_until(self, over, leases=False):
+    def work_until(self, over, do=None):
         deadline = time.monotonic() + PATIENCE
         with self.api.Client(self.socket) as client:
             while not over():
                 self.assertLess(time.monotonic(), deadline, self.log.read_text()[-3000:])
                 try:
                     self.keep_busy(client)
-                    if leases:
-                        self.lease_something(client)
+                    if do:
+                        do(client)
                 except self.api.grpc.RpcError as error:
                     # Its daemon has died, or is slow to start.
                     self.assertIn(error.code(), (self.api.grpc.StatusCode.UNAVAILABLE,
@@ -224,6 +241,9 @@ class Crash(support.Case):
             counted = connection.execute(
                 "SELECT id, progress_finished_trials, (SELECT COUNT(*) FROM trials WHERE"
                 " study_id=id AND state='FINISHED') AS there FROM studies").fetchall()
+            self.cancelled |= {f"studies/{row['id']}" for row in connection.execute(
+                "SELECT id FROM studies WHERE cancel_reason NOT NULL"
+                " AND state IN ('QUEUED', 'RUNNING', 'CANCELLED')")}
             for study in counted:
                 self.assertEqual(study["progress_finished_trials"], study["there"], study["id"])
             held = {row["device"]: row["job_id"]
@@ -254,7 +274,9 @@ class Crash(support.Case):
                         name=study.name), timeout=900):
                     if event.HasField("study"):
                         last = event.study
-                self.assertEqual(last.state, self.api.tuning.STUDY_STATE_SUCCEEDED, last.message)
+                end = (self.api.tuning.STUDY_STATE_CANCELLED if study.name in self.cancelled
+                       else self.api.tuning.STUDY_STATE_SUCCEEDED)
+                self.assertEqual(last.state, end, f"{study.name}: {last.message}")
         self.assertEqual(self.stop_daemon(), 0)
 
     def judge(self):
@@ -271,7 +293,10 @@ class Crash(support.Case):
                 continue
             self.assertEqual((stored[trial]["state"], stored[trial]["measurement_outcome"]),
                              ("FINISHED", rest), trial)
-        self.assertEqual({row["state"] for row in stored.values()}, {"FINISHED"})
+        for trial, row in stored.items():
+            cancelled = trial.split("/trials/")[0] in self.cancelled
+            self.assertIn(row["state"], ("FINISHED", "ABANDONED") if cancelled else ("FINISHED",),
+                          trial)
         self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
         if self.unit:
             self.unit.terminate()
@@ -296,7 +321,8 @@ class Crash(support.Case):
         probed, stored = self.judge()
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
         print(f"{self.KILLS} kills in {time.monotonic() - began:.0f} s ({kinds}; a probe was alive"
-              f" in {self.hit} of `probe`); {probed} trials finished by probes, {stored} in all;"
+              f" in {self.hit} of `probe`); {len(self.cancelled)} studies cancelled;"
+              f" {probed} trials finished by probes, {stored} in all;"
               " none lost, none run twice")
 
     def settle_unanswered(self):

@@ -117,7 +117,7 @@ class Case(unittest.TestCase):
         wait_until(self.probe_socket.exists, 30, "the activator listens")
         return unit
 
-    def start_daemon(self, *flags):
+    def start_daemon(self, *flags, **variables):
         """Starts it and waits until it serves; its port of HTTP, if any, is in self.http."""
         if "--http" not in flags:
             flags = (*flags, "--http", "off")
@@ -125,7 +125,8 @@ class Case(unittest.TestCase):
         with open(self.log, "ab") as log:
             self.daemon = subprocess.Popen(
                 self.daemon_command(*flags, "--ready-fd", str(write_end)), stderr=log,
-                stdin=subprocess.DEVNULL, pass_fds=[write_end], env=self.environment(),
+                stdin=subprocess.DEVNULL, pass_fds=[write_end],
+                env=self.environment(**variables),
                 restore_signals=False)  # SIGXFSZ stays ignored: see FullDisk
         os.close(write_end)
         self.children.append(self.daemon)

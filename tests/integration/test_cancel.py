@@ -1,7 +1,10 @@
 """Ctrl-C, cancel, detach, watch."""
 
 import json
+import os
+import pathlib
 import signal
+import sqlite3
 import time
 
 import support
@@ -122,6 +125,81 @@ class Cancel(support.Case):
         first.send_signal(signal.SIGINT)
         first.communicate(timeout=30)
         support.wait_until(lambda: self.study()["state"] == "succeeded", 60, "the second runs")
+
+
+class Killed(support.Case):
+    """The daemon is killed after it accepted a cancel and before the study has ended."""
+
+    def restart_and_check(self):
+        """The study ends as cancelled: what was finished stays, and nothing runs any more."""
+        support.wait_until(lambda: not self.processes("hbmtune-probe"), 20, "the orphan ends")
+        finished, begun = self.finished_trials(), len(self.journal_lines())
+        self.start_daemon()
+        study = self.wait_for_study(seconds=60)
+        self.assertEqual((study["state"], study["message"]),
+                         ("cancelled", "cancelled by a client"))
+        self.assertEqual(study["progress"]["finished_trials"], len(finished))
+        states = {trial["trial"]: trial["state"] for trial in self.client_json("show", 1)["trials"]}
+        self.assertEqual({trial for trial, state in states.items() if state == "finished"},
+                         set(finished))
+        self.assertLessEqual(set(states.values()), {"finished", "abandoned"})
+        # The next study of the device runs at once, and this one's probe is not among those begun.
+        self.client(*self.host_study("--max-trials", 1, "--detach"))
+        self.assertEqual(self.wait_for_study(2)["state"], "succeeded")
+        more = {trial.split("/trials/")[0] for event, trial, _ in self.journal_lines()[begun:]
+                if event == "started"}
+        self.assertEqual(more, {"studies/2"})
+        self.assertEqual(self.processes("hbmtune-probe"), [])
+        self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
+
+    def running_probe(self):
+        """Its pid, stopped in the middle of a trial: whatever it is told, it does not end."""
+        for event, trial, rest in self.journal_lines()[-1:]:
+            if event != "started" or not self.finished_trials():
+                return None
+            os.kill(int(rest), signal.SIGSTOP)
+            if self.journal_lines()[-1][:2] == ("started", trial):
+                return int(rest)
+            os.kill(int(rest), signal.SIGCONT)
+        return None
+
+    def was_interrupted(self, pid):
+        """SIGINT is pending: the daemon has told it to stop."""
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        pending = int(status.partition("ShdPnd:")[2].split()[0], 16)
+        return pending >> (signal.SIGINT - 1) & 1
+
+    def test_a_cancel_that_a_probe_was_told_of_holds(self):
+        self.start_daemon()
+        self.client(*self.host_study("--detach"))
+        probe = support.wait_until(self.running_probe, 60, "a probe runs, after a finished trial")
+        self.spawn_client("cancel", 1)
+        support.wait_until(lambda: self.was_interrupted(probe), 30, "the probe is told to stop")
+        self.kill_daemon()
+        os.kill(probe, signal.SIGCONT)
+        self.restart_and_check()
+
+    def test_a_cancel_that_nobody_was_told_of_holds_too(self):
+        self.start_daemon(HBMTUNE_FAILPOINT="cancel-stored")
+        self.client(*self.host_study("--detach"))
+        support.wait_until(self.finished_trials, 60, "a trial finishes")
+        self.spawn_client("cancel", 1)
+        self.assertEqual(self.daemon.wait(timeout=30), -signal.SIGKILL)
+        self.restart_and_check()
+
+    def test_a_trial_that_had_finished_is_kept(self):
+        # Its probe is gone, its result not yet in the database; the cancel just before is by hand.
+        self.start_daemon(HBMTUNE_FAILPOINT="probe-ended:2")
+        self.client(*self.host_study("--detach"))
+        self.assertEqual(self.daemon.wait(timeout=60), -signal.SIGKILL)
+        connection = sqlite3.connect(self.folder / "data" / "hbmtune.db")
+        self.assertEqual(connection.execute("SELECT state FROM trials").fetchall(),
+                         [("FINISHED",), ("RUNNING",)])
+        with connection:
+            connection.execute("UPDATE studies SET cancel_reason='cancelled by a client'")
+        connection.close()
+        self.assertEqual(len(self.finished_trials()), 2)
+        self.restart_and_check()
 
 
 if __name__ == "__main__":

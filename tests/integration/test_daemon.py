@@ -92,6 +92,26 @@ class FullDisk(support.Case):
         self.assertEqual(len(self.client_json("studies")), 2)
 
 
+    def test_a_cancel_holds_and_is_stored_when_there_is_room(self):
+        self.start_daemon()
+        for _ in range(2):
+            self.client(*self.host_study("--detach"))
+        support.wait_until(self.finished_trials, 60, "a trial finishes")
+        self.limit_files(4096)
+        sentence = self.sentence("cancel", 2, code=support.FAILED)
+        self.assertIn("studies/2 will not run, but its end cannot be stored now", sentence)
+        cancelling = self.spawn_client("cancel", 1)
+        support.wait_until(lambda: "a cancel is not stored" in self.log.read_text()
+                           and not self.processes("hbmtune-probe"), 30, "the probe is stopped")
+        self.assertIsNone(cancelling.poll(), "told that it has ended before that is stored")
+        begun = len(self.journal_lines())
+        self.limit_files(resource.RLIM_INFINITY)
+        out, err = cancelling.communicate(timeout=60)
+        self.assertIn("study 1: cancelled", out, err)
+        self.assertEqual(self.wait_for_study(2)["state"], "cancelled")
+        self.assertEqual(len(self.journal_lines()), begun)
+
+
 class Stopping(support.Case):
     def test_sigterm_exits_0_in_under_2_seconds_and_takes_the_socket_away(self):
         self.start_daemon()
