@@ -69,27 +69,19 @@ void Print(const QuiesceFlags& flags, const std::vector<v1::Device>& devices) {
   WriteOut(stdout, text);
 }
 
-absl::StatusOr<ExitCode> RunQuiesce(const QuiesceFlags& flags) {
+// `call` is Quiesce or Resume; `look` gives the devices when it has had its effect.
+template <class Request, class Response>
+absl::StatusOr<ExitCode> Run(const QuiesceFlags& flags,
+                             grpc::Status (v1::Devices::StubInterface::*call)(
+                                 grpc::ClientContext*, const Request&, Response*),
+                             decltype(Look)& look) {
   auto connection = Connect(flags.connection);
   if (!connection.ok()) return connection.status();
-  v1::QuiesceRequest request;
+  Request request;
   request.mutable_devices()->Add(flags.devices.begin(), flags.devices.end());
-  auto answer = Call((*connection)->devices(), &v1::Devices::StubInterface::Quiesce, request);
+  auto answer = Call((*connection)->devices(), call, request);
   if (!answer.ok()) return answer.status();
-  auto devices = AwaitProbes(**connection, flags.devices);
-  if (!devices.ok()) return devices.status();
-  Print(flags, *devices);
-  return kDone;
-}
-
-absl::StatusOr<ExitCode> RunResume(const QuiesceFlags& flags) {
-  auto connection = Connect(flags.connection);
-  if (!connection.ok()) return connection.status();
-  v1::ResumeRequest request;
-  request.mutable_devices()->Add(flags.devices.begin(), flags.devices.end());
-  auto answer = Call((*connection)->devices(), &v1::Devices::StubInterface::Resume, request);
-  if (!answer.ok()) return answer.status();
-  auto devices = Look(**connection, flags.devices);
+  auto devices = look(**connection, flags.devices);
   if (!devices.ok()) return devices.status();
   Print(flags, *devices);
   return kDone;
@@ -105,8 +97,11 @@ void AddQuiesce(CLI::App& app, Invocation& invocation) {
       "Returns when no probe runs there any more; none starts until hbmtune resume.");
   auto flags = std::make_shared<QuiesceFlags>();
   flags->AddTo(*verb);
-  verb->callback(
-      [flags, &invocation] { invocation.run = [flags] { return RunQuiesce(*flags); }; });
+  verb->callback([flags, &invocation] {
+    invocation.run = [flags] {
+      return Run(*flags, &v1::Devices::StubInterface::Quiesce, AwaitProbes);
+    };
+  });
 }
 
 void AddResume(CLI::App& app, Invocation& invocation) {
@@ -117,7 +112,9 @@ void AddResume(CLI::App& app, Invocation& invocation) {
       "Of a dirty device, what is used now counts as free of probes from then on.");
   auto flags = std::make_shared<QuiesceFlags>();
   flags->AddTo(*verb);
-  verb->callback([flags, &invocation] { invocation.run = [flags] { return RunResume(*flags); }; });
+  verb->callback([flags, &invocation] {
+    invocation.run = [flags] { return Run(*flags, &v1::Devices::StubInterface::Resume, Look); };
+  });
 }
 
 }  // namespace hbmtune::client
