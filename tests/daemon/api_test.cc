@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "daemon/services/status.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace hbmtune::daemon {
@@ -97,6 +98,20 @@ TEST_F(ApiTest, EachMistakeInAStudyHasItsSentence) {
   v1::ListStudiesResponse studies;
   ASSERT_TRUE(tuning_->ListStudies(&context, {}, &studies).ok());
   EXPECT_EQ(studies.studies_size(), 0) << "a refused request must leave nothing behind";
+}
+
+// A config.json or a name may hold what a terminal obeys: clears the screen, sets its title.
+TEST_F(ApiTest, WhatAMessageQuotesIsSpeltOut) {
+  v1::CreateStudyRequest request = ModelRequest();
+  request.mutable_model()->set_config_json(
+      R"({"architectures": ["Bert\u001b[2J\u009b\u007f"]})");
+  v1::Study study;
+  grpc::Status status = Create(request, &study);
+  EXPECT_THAT(status.error_message(), HasSubstr("Bert\\x1b[2J\\x9b\\x7f"));
+  ASSERT_EQ(BadRequestOf(status).field_violations_size(), 1);
+  EXPECT_THAT(BadRequestOf(status).field_violations(0).description(), HasSubstr("Bert\\x1b[2J"));
+  EXPECT_EQ(Spelt("naïve “x”\n"), "naïve “x”\\x0a");
+  EXPECT_EQ(Spelt("\xc2"), "\xc2");
 }
 
 TEST_F(ApiTest, UnknownNamesAreNotFound) {
