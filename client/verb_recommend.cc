@@ -68,6 +68,7 @@ void AddRecommend(CLI::App& app, Invocation& invocation) {
       "  hbmtune recommend --model llama2-13b --device model:mi210 --output json");
   auto flags = std::make_shared<RecommendFlags>();
   verb->add_option("STUDY", flags->study, "number of a study; without it, the workload's flags")
+      ->type_name("STUDY")
       ->group("arguments");
   flags->output.AddTo(*verb);
   flags->connection.AddTo(*verb);

@@ -94,7 +94,9 @@ TEST_F(CompletionTest, BashAsksTheDaemonForDevices) {
 }
 
 TEST_F(CompletionTest, BashAsksTheDaemonForStudies) {
-  EXPECT_THAT(Offers("show hi"), ElementsAre("hip:0"));
+  for (const char* verb : {"show", "watch", "recommend", "cancel", "export"}) {
+    EXPECT_THAT(Offers(std::string(verb) + " hi"), ElementsAre("hip:0")) << verb;
+  }
   EXPECT_THAT(Offers("show --wh"), ElementsAre("--why"));
 }
 
