@@ -8,16 +8,17 @@
 namespace hbmtune::client {
 namespace {
 
-void PrintNext(const RecommendationOutput& recommendation, bool local, Terminal& terminal) {
+void PrintNext(const RecommendationOutput& recommendation, const std::string& daemon_words,
+               Terminal& terminal) {
   Framework framework = recommendation.workload.framework;
-  std::string tail = NumberOf(recommendation.study) + (local ? " --local" : "");
+  const std::string tail = NumberOf(recommendation.study) + daemon_words;
   std::string format = "hf > training_args.json";
   if (framework == Framework::kFused) format = "env";
   if (UsesDeepspeed(framework)) format = "deepspeed > ds_config.json";
   terminal.Print("");
-  terminal.Print("next:  hbmtune export " + tail + " --format " + format);
-  terminal.Print("       hbmtune show " + tail + " --why");
-  terminal.Print("       hbmtune estimate --from " + tail);
+  terminal.PrintCommand("next:  hbmtune export " + tail + " --format " + format);
+  terminal.PrintCommand("       hbmtune show " + tail + " --why");
+  terminal.PrintCommand("       hbmtune estimate --from " + tail);
 }
 
 // What a study came to that was cancelled before anything was known.
@@ -41,12 +42,12 @@ ExitCode CancelledCode() { return Interrupted() ? kInterrupted : kFailed; }
 
 }  // namespace
 
-Verdict VerdictOn(const RecommendationOutput& recommendation) {
+Verdict VerdictOn(const RecommendationOutput& recommendation, const std::string& daemon_words) {
   if (recommendation.train_config) return {};
   const auto& shortfall = recommendation.shortfall;
   if (shortfall && shortfall->estimate.fits && recommendation.out_of_memory_trials == 0) {
     return {kFailed, "no trial ended within the budget; give more with --budget, and see hbmtune "
-                     "show " + NumberOf(recommendation.study)};
+                     "show " + NumberOf(recommendation.study) + daemon_words};
   }
   return {kNothingFits, shortfall ? shortfall->message : recommendation.why};
 }
@@ -59,7 +60,8 @@ absl::StatusOr<v1::Recommendation> RecommendFor(const Connection& connection,
 }
 
 absl::StatusOr<ExitCode> Conclude(const Connection& connection, const v1::Study& study,
-                                  bool local, bool json, Terminal& terminal) {
+                                  const std::string& daemon_words, bool json,
+                                  Terminal& terminal) {
   if (study.state() == v1::STUDY_STATE_FAILED) {
     return absl::InternalError("study " + NumberOf(study.name()) + " failed: " + study.message());
   }
@@ -75,12 +77,12 @@ absl::StatusOr<ExitCode> Conclude(const Connection& connection, const v1::Study&
   RecommendationOutput recommendation = ToOutput(*answer);
   recommendation.state = StateName(study.state());
   const bool cancelled = study.state() == v1::STUDY_STATE_CANCELLED;
-  const Verdict verdict = VerdictOn(recommendation);
+  const Verdict verdict = VerdictOn(recommendation, daemon_words);
   if (json) {
     PrintJson(ToJson(recommendation));
   } else if (cancelled || verdict.code != kFailed) {
     PrintRecommendation(terminal, recommendation);
-    if (recommendation.train_config) PrintNext(recommendation, local, terminal);
+    if (recommendation.train_config) PrintNext(recommendation, daemon_words, terminal);
   }
   if (cancelled) return CancelledCode();
   if (!verdict.sentence.empty()) Report(absl::InternalError(verdict.sentence));

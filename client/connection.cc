@@ -5,21 +5,29 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "client/local_daemon.h"
 #include "client/socket_path.h"
+#include "client/text.h"
 
 namespace hbmtune::client {
 namespace {
 
 // Whether the daemon answers: a private one may be leaving while we join it, and a remote one may
 // want other certificates.
-absl::Status Greet(const Connection& connection) {
+absl::Status Greet(const Connection& connection, std::chrono::seconds time) {
   v1::GetDeviceRequest request;
   request.set_name("host");
-  constexpr std::chrono::seconds kTime{10};
-  return Call(connection.devices(), &v1::Devices::StubInterface::GetDevice, request, kTime)
-      .status();
+  return Call(connection.devices(), &v1::Devices::StubInterface::GetDevice, request, time).status();
+}
+
+// It was started for us, maybe by another command: nobody else knows that it is there.
+absl::Status Hung(const std::string& socket) {
+  const std::string pid = std::to_string(ListenerOf(socket));
+  return absl::UnavailableError("the private daemon (process " + pid + ") does not answer: end " +
+                                "it with kill " + pid + ", or where that does not help with " +
+                                "kill -9 " + pid + "; what its studies have found is kept");
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> ConnectLocal(const LocalDaemon& daemon) {
@@ -29,7 +37,8 @@ absl::StatusOr<std::unique_ptr<Connection>> ConnectLocal(const LocalDaemon& daem
     auto socket = daemon.JoinOrStart();
     if (!socket.ok()) return socket.status();
     auto connection = std::make_unique<Connection>(*socket);
-    status = Greet(*connection);
+    status = Greet(*connection, std::chrono::seconds(15));  // gRPC itself gives up after 20
+    if (absl::IsDeadlineExceeded(status)) return Hung(*socket);
     if (!absl::IsUnavailable(status)) return connection;
   }
   return status;
@@ -45,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Connection>> ConnectRemote(const std::string& add
   auto remote = OpenRemote(address, tls);
   if (!remote.ok()) return remote.status();
   auto connection = std::make_unique<Connection>(*remote);
-  absl::Status status = Greet(*connection);
+  absl::Status status = Greet(*connection, std::chrono::seconds(10));
   const bool answers = !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status);
   if (!answers) return ExplainRemote(address, tls, status);
   return connection;
@@ -86,6 +95,20 @@ void ConnectionFlags::AddTo(CLI::App& app) {
       ->type_name("PATH")
       ->group(group);
   remote.AddTo(app);
+}
+
+std::string ConnectionFlags::Words() const {
+  std::string words = local ? " --local" : "";
+  const std::pair<const char*, const std::string&> given[] = {
+      {"--socket", socket},
+      {"--address", remote.address},
+      {"--tls-ca", remote.tls.roots},
+      {"--tls-cert", remote.tls.certificate},
+      {"--tls-key", remote.tls.key}};
+  for (const auto& [flag, value] : given) {
+    if (!value.empty()) words += std::string(" ") + flag + " " + ShellWord(value);
+  }
+  return words;
 }
 
 Connection::Connection(const std::string& socket) {

@@ -23,6 +23,8 @@ struct ConnectionFlags {
   RemoteFlags remote = {};
 
   void AddTo(CLI::App& app);
+  // The flags that were given, for a command that reaches the same daemon: " --local", "".
+  std::string Words() const;
 };
 
 // A channel to a daemon. Calls may come from several threads.

@@ -3,7 +3,10 @@
 #include <cstdio>
 #include <string>
 
+#include "client/output.h"
 #include "client/screen.h"
+#include "client/terminal.h"
+#include "client/text.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -50,7 +53,15 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 
 ExitCode Report(const absl::Status& status) {
   // What a message quotes (a config.json, a recording) must not steer the terminal.
-  std::fprintf(stderr, "hbmtune: %s\n", Harmless(std::string(status.message())).c_str());
+  const std::string sentence = "hbmtune: " + Harmless(std::string(status.message()));
+  const Terminal terminal(stderr);
+  if (!terminal.interactive()) {
+    WriteOut(stderr, sentence + "\n");
+  } else {
+    for (const std::string& line : Wrap(sentence, terminal.columns())) {
+      WriteOut(stderr, line + "\n");
+    }
+  }
   return ExitCodeOf(status);
 }
 

@@ -23,7 +23,7 @@ absl::Status FromGrpc(const grpc::Status& status);
 // DEADLINE_EXCEEDED a daemon that cannot be reached (4), ABORTED an interruption (130).
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// Writes "hbmtune: …" on stderr and returns the exit code.
+// Writes "hbmtune: …" on stderr, on a terminal in lines of its width, and returns the exit code.
 ExitCode Report(const absl::Status& status);
 
 }  // namespace hbmtune::client

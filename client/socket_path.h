@@ -2,6 +2,7 @@
 
 #include <absl/status/status.h>
 
+#include <cstdint>
 #include <string>
 
 #include "client/file_descriptor.h"
@@ -19,5 +20,8 @@ std::string ShortSocketPath(const std::string& path, FileDescriptor& folder);
 
 // OK if something listens there; otherwise UNAVAILABLE with what the system said.
 absl::Status Probe(const std::string& path);
+
+// The process that listens there, whether it answers or not; 0 if that is not known.
+int64_t ListenerOf(const std::string& path);
 
 }  // namespace hbmtune::client

@@ -66,6 +66,11 @@ void Terminal::Print(Style style, std::string_view line) {
   WriteOut(out_, Paint(style, Truncate(line, columns())) + "\n");
 }
 
+void Terminal::PrintCommand(std::string_view line) {
+  ClearLive();
+  WriteOut(out_, std::string(line) + "\n");
+}
+
 void Terminal::Live(std::string_view line) {
   if (!interactive_) return;
   // One column stays free: a full line makes some terminals wrap, and then \r redraws below it.

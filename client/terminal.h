@@ -32,6 +32,9 @@ class Terminal {
   void Print(std::string_view line);
   void Print(Style style, std::string_view line);
 
+  // A command to copy: never cut, the terminal may wrap it.
+  void PrintCommand(std::string_view line);
+
   // Redraws the live line, cut to the width. Nothing when output is no terminal.
   void Live(std::string_view line);
   // Takes the live line away.

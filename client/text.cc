@@ -76,6 +76,15 @@ std::vector<std::string> Wrap(std::string_view text, size_t columns) {
   return lines;
 }
 
+std::string ShellWord(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                 "-_./:@%+=,";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 std::string JoinWords(const std::vector<std::string>& words, std::string_view last) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {

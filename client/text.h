@@ -21,6 +21,9 @@ std::string PadLeft(std::string_view utf8, size_t columns);
 // Lines of at most `columns`, broken at spaces; a word that is longer stands alone, uncut.
 std::vector<std::string> Wrap(std::string_view text, size_t columns);
 
+// As a shell reads it: one word, within quotes where it needs them.
+std::string ShellWord(const std::string& text);
+
 // Whether it is well-formed UTF-8, the only text that protobuf carries.
 bool IsUtf8(const std::string& text);
 

@@ -118,8 +118,8 @@ ExitCode Detach(const TuneFlags& flags, const v1::Study& study, Terminal& termin
   if (flags.output.json()) {
     PrintJson(ToJson(ToOutput(study)));
   } else {
-    terminal.Print("it goes on without us: hbmtune watch " + NumberOf(study.name()) +
-                   (flags.connection.local ? " --local" : ""));
+    terminal.PrintCommand("it goes on without us: hbmtune watch " + NumberOf(study.name()) +
+                          flags.connection.Words());
   }
   return kDone;
 }
@@ -144,7 +144,7 @@ absl::StatusOr<ExitCode> RunTune(const TuneFlags& flags) {
   if (!study.ok()) return study.status();
   view.OnStudy(*study, ProgressView::Clock::now());
   view.Finish();
-  return Conclude(**connection, *study, flags.connection.local, json, terminal);
+  return Conclude(**connection, *study, flags.connection.Words(), json, terminal);
 }
 
 }  // namespace

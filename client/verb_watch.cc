@@ -49,7 +49,7 @@ absl::StatusOr<ExitCode> RunWatch(const WatchFlags& flags) {
   if (!study.ok()) return study.status();
   view.OnStudy(*study, ProgressView::Clock::now());
   view.Finish();
-  return Conclude(**connection, *study, flags.connection.local, json, terminal);
+  return Conclude(**connection, *study, flags.connection.Words(), json, terminal);
 }
 
 }  // namespace
@@ -62,6 +62,7 @@ void AddWatch(CLI::App& app, Invocation& invocation) {
       "JSON each time.");
   auto flags = std::make_shared<WatchFlags>();
   verb->add_option("STUDY", flags->study, "number of the study (see hbmtune studies)")
+      ->type_name("STUDY")
       ->group("arguments");
   verb->add_option("--device", flags->device.device, "a device, in place of a study")
       ->type_name("DEVICE")

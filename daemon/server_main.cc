@@ -54,11 +54,18 @@ absl::StatusOr<LockFile> LockState(const Options& options) {
     if (options.private_daemon && ConnectUnix(options.socket).ok()) {
       return absl::AlreadyExistsError("a private hbmtuned serves already");
     }
-    if (!options.private_daemon || absl::Now() > deadline) {
+    if (!options.private_daemon) {
       return absl::FailedPreconditionError(
           absl::StrCat("another hbmtuned (process ", ReadLockPid(path),
                        ") uses the state directory ", options.state_dir,
                        ": stop it, or choose another --state-dir"));
+    }
+    if (absl::Now() > deadline) {  // nobody knows that he started it: --local did
+      const int64_t pid = ReadLockPid(path);
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the private hbmtuned (process ", pid, ") of ", options.state_dir,
+          " takes no connection and does not leave: end it with kill ", pid,
+          ", or where that does not help with kill -9 ", pid));
     }
   }
 }

@@ -79,6 +79,18 @@ TEST_F(ConnectionTest, ErrorsOfTheDaemonKeepTheirCodeAndSentence) {
   EXPECT_EQ(status.message(), "there is no study 7");
 }
 
+TEST(ConnectionFlags, SayWhatWasGivenForTheNextCommand) {
+  ConnectionFlags flags;
+  EXPECT_EQ(flags.Words(), "");
+  flags.local = true;
+  flags.socket = "/tmp/my socket";
+  EXPECT_EQ(flags.Words(), " --local --socket '/tmp/my socket'");
+  flags = {};
+  flags.remote = {"gpu7:9465", {"ca.crt", "me.crt", "me.key"}};
+  EXPECT_EQ(flags.Words(),
+            " --address gpu7:9465 --tls-ca ca.crt --tls-cert me.crt --tls-key me.key");
+}
+
 TEST_F(ConnectionTest, ASocketThatNobodyHoldsIsUnavailable) {
   std::string socket = folder_.path() + "/d.sock";
   EXPECT_EQ(GetStudy({socket, false}).status().message(),

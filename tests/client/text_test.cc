@@ -35,6 +35,15 @@ TEST(Text, WrapsAtSpacesAndLeavesLongWordsWhole) {
   EXPECT_THAT(Wrap("", 10), ElementsAre(""));
 }
 
+TEST(Text, QuotesAWordOfTheShellWhereItNeedsThat) {
+  EXPECT_EQ(ShellWord("/run/user/0/a-b.sock"), "/run/user/0/a-b.sock");
+  EXPECT_EQ(ShellWord("gpu7:9465"), "gpu7:9465");
+  EXPECT_EQ(ShellWord("my folder/s"), "'my folder/s'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellWord("$HOME"), "'$HOME'");
+  EXPECT_EQ(ShellWord(""), "''");
+}
+
 TEST(Text, JoinsWords) {
   EXPECT_EQ(JoinWords({"a", "b", "c"}), "a, b or c");
   EXPECT_EQ(JoinWords({"a", "b"}, "and"), "a and b");

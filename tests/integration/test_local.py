@@ -1,5 +1,6 @@
 """The private daemon of --local: started once, shared, gone after its last client."""
 
+import os
 import signal
 import subprocess
 import time
@@ -63,6 +64,30 @@ class Local(support.Case):
     def test_without_the_flag_a_private_daemon_that_runs_is_found(self):
         self.client(*ESTIMATE)
         self.assertIn("model:mi210", self.client("devices").stdout)
+
+    def test_of_one_that_hangs_it_says_which_process_to_end(self):
+        self.client(*ESTIMATE)
+        pid, = self.daemons()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            sentence = self.sentence(*ESTIMATE, code=UNREACHABLE)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertIn(f"the private daemon (process {pid}) does not answer", sentence)
+        self.assertIn(f"kill -9 {pid}", sentence)
+
+    def test_of_one_that_does_not_leave_too(self):
+        self.client(*ESTIMATE)
+        pid, = self.daemons()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            socket, = self.folder.glob("run/**/private.sock")
+            socket.unlink()  # as when it hangs after it has closed that
+            sentence = self.sentence(*ESTIMATE, code=UNREACHABLE)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertIn(f"the private hbmtuned (process {pid}) of ", sentence)
+        self.assertIn(f"end it with kill {pid}", sentence)
 
     def test_a_daemon_that_cannot_start_says_why(self):
         state = self.folder / "state" / "hbmtune"

@@ -110,7 +110,7 @@ class OnATerminal(support.Case):
         super().setUp()
         self.start_daemon()
 
-    def run_on_terminal(self, *words, **variables):
+    def run_on_terminal(self, *words, code=0, **variables):
         leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, self.COLUMNS, 0, 0))
         client = subprocess.Popen([support.BIN / "hbmtune", *map(str, words)], stdin=follower,
@@ -129,7 +129,7 @@ class OnATerminal(support.Case):
                 break
             text += chunk
         os.close(leader)
-        self.assertEqual(client.wait(timeout=60), 0, text)
+        self.assertEqual(client.wait(timeout=60), code, text)
         return text.decode()
 
     def test_nothing_is_wider_than_the_terminal(self):
@@ -139,6 +139,20 @@ class OnATerminal(support.Case):
         for line in re.split(r"[\r\n]+", plain):
             self.assertLessEqual(len(line), self.COLUMNS, line)
         self.assertIn("recommended", plain)
+
+    def test_an_error_is_wrapped_between_words_and_only_here(self):
+        words = ("estimate", "--model", "gpt2", "--seq-len", 100_000, "--device", "model:mi210")
+        lines = self.run_on_terminal(*words, code=support.USAGE).splitlines()
+        self.assertGreater(len(lines), 1)
+        self.assertLessEqual(max(map(len, lines)), self.COLUMNS)
+        self.assertEqual(" ".join(lines), "hbmtune: " + self.sentence(*words))
+
+    def test_the_next_commands_reach_the_same_daemon_and_are_not_cut(self):
+        text = self.run_on_terminal("tune", *MI210, "--socket", self.socket)
+        tail = f"1 --socket {self.socket}"
+        self.assertIn(f"next:  hbmtune export {tail} --format ", text)
+        self.assertIn(f"       hbmtune show {tail} --why\r\n", text)
+        self.assertIn(f"       hbmtune estimate --from {tail}\r\n", text)
 
     def test_colour_unless_no_color_is_set(self):
         self.assertRegex(self.run_on_terminal("tune", *MI210), r"\x1b\[\d+m")
