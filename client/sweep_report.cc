@@ -83,9 +83,11 @@ void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
   terminal.Print(counts + " · " + FormatDuration(sweep.elapsed_seconds));
   if (sweep.refused > 0) terminal.Print("  refused, the first: " + sweep.refusal);
   terminal.Print("");
+  if (sweep.front.empty() && sweep.least) return PrintLeast(terminal, sweep);
   if (sweep.front.empty()) {
-    if (sweep.least) PrintLeast(terminal, sweep);
-    return;
+    if (sweep.estimated == 0) return;
+    return terminal.Print(Terminal::Style::kRed,
+                          "nothing fits: each config that was estimated takes over 256 TiB");
   }
   Table table({{"tok/s", Align::kRight}, {"peak", Align::kRight}, {"host", Align::kRight},
                {sweep.complete ? "Pareto front: none is both faster and leaner"

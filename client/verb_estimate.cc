@@ -24,7 +24,8 @@ constexpr const char* kFooter =
     "  hbmtune estimate --from 7/3 --output json\n"
     "  hbmtune estimate --from 7 --timeline step.html --explain\n"
     "\n"
-    "Exit code 0 means answered; whether it fits is in the answer.";
+    "Exit code 0 means answered; whether it fits is in the answer. A config of over\n"
+    "256 TiB has no answer: it is refused (2).";
 
 struct EstimateFlags {
   std::string from;

@@ -23,7 +23,8 @@ constexpr const char* kFooter =
     "      --framework hf-sdpa+deepspeed --output csv > front.csv\n"
     "\n"
     "With --grid, tunables that are not named keep the framework's default; without,\n"
-    "the whole space within what is pinned is estimated. Ctrl-C shows what there is.";
+    "the whole space within what is pinned is estimated. Ctrl-C shows what there is.\n"
+    "Exit code 3 when nothing fits.";
 
 struct SweepFlags {
   WorkloadFlags workload;

@@ -65,6 +65,8 @@ class SweepStream final : public grpc::ServerWriteReactor<v1::SweepEvent> {
     if (stopped_) return false;
     if (estimate.ok()) {
       Count({config, *estimate});
+    } else if (absl::IsOutOfRange(estimate.status())) {
+      ++estimated_;  // it fits nowhere, and there are no figures of it
     } else {
       if (refused_++ == 0) refusal_ = std::string(estimate.status().message());
     }

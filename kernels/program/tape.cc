@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/program/tape_internal.h"
+#include "kernels/program/too_large.h"
 
 namespace hbmtune {
 
@@ -77,8 +78,8 @@ void CheckSize(Dtype dtype, const Dims& shape) {
   double bytes = static_cast<double>(SizeOf(dtype));
   for (int64_t extent : shape) bytes *= static_cast<double>(extent);
   if (bytes <= static_cast<double>(kMostTensorBytes)) return;
-  throw std::invalid_argument("a tensor " + ToString(shape) + " of " + std::string(Name(dtype)) +
-                              " is over 256 TiB: a smaller micro_batch or seq_len");
+  throw TensorTooLarge("a tensor " + ToString(shape) + " of " + std::string(Name(dtype)) +
+                       " is over 256 TiB: a smaller micro_batch or seq_len");
 }
 
 void CheckCount(const Program& program) {

@@ -129,6 +129,20 @@ class Views(support.Case):
                            "micro-batch=64,128", code=support.NOTHING_FITS)
         self.assertIn("nothing fits", done.stdout)
 
+    def test_configs_over_256_tib_do_not_fit(self):
+        # Logits of 49 TiB a copy, and activations beside them.
+        words = (*JOB[:2], "--seq-len", 4096, *JOB[4:])
+        done = self.client("sweep", *words, "--grid", "micro-batch=524288,1048576",
+                           code=support.NOTHING_FITS)
+        self.assertIn("2 configs: 2 estimated, 0 fit", done.stdout)
+        self.assertIn("nothing fits: each config that was estimated takes over 256 TiB",
+                      done.stdout)
+        answer = self.client_json("sweep", *words, "--precision", "bf16", "--grid",
+                                  "micro-batch=1,1048576", code=support.NOTHING_FITS)
+        self.assertIn("least", answer)  # of the one that has figures
+        self.assertEqual((answer["estimated"], answer["refused"]), (2, 0))
+        self.assertIn("over 256 TiB", self.sentence("estimate", *words, "--micro-batch", 1048576))
+
     def test_bad_grids(self):
         for grid, words in (("micro-batch", "FIELD=VALUES"), ("micro-batch=4..1", "no range"),
                             ("checkpoint.evry=1", "checkpoint.every"),

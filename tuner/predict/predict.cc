@@ -236,7 +236,7 @@ absl::StatusOr<Estimate> Predict(const Workload& workload, const TrainConfig& co
                               estimate, time);
       if (!status.ok()) return status;
     } catch (const OutOfMemory&) {
-      return absl::InvalidArgumentError(
+      return absl::OutOfRangeError(
           "a rank would take over 256 TiB: a smaller micro_batch or seq_len");
     }
   } else {

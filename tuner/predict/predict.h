@@ -30,7 +30,8 @@ struct Ceiling {
 int64_t CeilingBytes(const Ceiling& ceiling, const device::DeviceProfile& profile);
 
 // The modelled device's answer for one train config. INVALID_ARGUMENT names what the framework
-// or the model cannot do, and FAILED_PRECONDITION a host profile without a memory budget.
+// or the model cannot do, OUT_OF_RANGE says that it takes more memory than is modelled (256 TiB),
+// and FAILED_PRECONDITION names a host profile without a memory budget.
 // Thread-safe.
 absl::StatusOr<Estimate> Predict(const Workload& workload, const TrainConfig& config,
                                  const device::DeviceProfile& profile, const Ceiling& ceiling);

@@ -10,6 +10,7 @@
 #include "kernels/lowering/fused.h"
 #include "kernels/lowering/hf.h"
 #include "kernels/lowering/period.h"
+#include "kernels/program/too_large.h"
 
 namespace hbmtune::predict {
 namespace {
@@ -191,6 +192,8 @@ absl::StatusOr<Trace> FoldedFor(const Workload& workload, const TrainConfig& con
         MakeTrace(shown, lowered, profile, row_tokens));
     Cache().Add(key, trace);
     return trace;
+  } catch (const TensorTooLarge& error) {
+    return absl::OutOfRangeError(error.what());
   } catch (const std::invalid_argument& error) {
     return absl::InvalidArgumentError(error.what());
   }

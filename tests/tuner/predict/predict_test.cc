@@ -247,7 +247,7 @@ TEST(Predict, WhatDoesNotFitByFarIsAnEstimateToo) {
   EXPECT_GT(estimate.peak_reserved_bytes, 8192 * kGiB);
   config.micro_batch = 1 << 20;
   EXPECT_EQ(Predict(job, config, *device::FindProfile("mi355x"), {}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+            absl::StatusCode::kOutOfRange);
 }
 
 // A figure to remember: blocks of other lengths in the cache do not serve the longest row.
