@@ -3,31 +3,30 @@
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "daemon/store/study_store.h"
-#include "hbmtune/v1/tuning.pb.h"
 
 namespace hbmtune::daemon {
 
-// Answers to the same request, kept as messages until a study of their question has changed
-// (StudyStore::LastChange) or ten seconds have passed (a device's profile may have). A request is
-// its bytes. Any thread.
+// Answers to the same request, kept as the bytes that are sent (a copy shares them) until a study
+// of their question has changed (StudyStore::LastChange) or ten seconds have passed (a device's
+// profile may have). A request is its bytes. Any thread.
 class KeptAnswers {
  public:
-  using Answer = std::shared_ptr<const v1::Recommendation>;
-
   explicit KeptAnswers(const StudyStore& store) : store_(store) {}
 
-  // Null if there is none that is still right.
-  Answer Find(const std::string& request, absl::Duration now) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Nothing if there is none that is still right.
+  std::optional<grpc::ByteBuffer> Find(const std::string& request, absl::Duration now) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // `changes` (of the store) and `now` as they were before the answer was worked out.
   void Keep(const std::string& request, const std::string& question, int64_t changes,
-            absl::Duration now, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
+            absl::Duration now, const grpc::ByteBuffer& answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   static constexpr size_t kMostKept = 1000;
@@ -36,7 +35,7 @@ class KeptAnswers {
     std::string question;
     int64_t changes;
     absl::Duration since;
-    Answer answer;
+    grpc::ByteBuffer answer;
   };
 
   const StudyStore& store_;

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <vector>
+
 #include "daemon/base/errors.h"
 #include "daemon/services/messages.h"
 #include "daemon/services/requests.h"
@@ -9,6 +11,19 @@
 #include "daemon/services/watch_study.h"
 
 namespace hbmtune::daemon {
+namespace {
+
+std::string BytesOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (!buffer.Dump(&slices).ok()) return bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+}  // namespace
 
 grpc::ServerUnaryReactor* TuningService::CreateStudy(grpc::CallbackServerContext* context,
                                                      const v1::CreateStudyRequest* request,
@@ -121,9 +136,9 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 }
 
 grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* context,
-                                                   const v1::RecommendRequest* request,
-                                                   v1::Recommendation* response) {
-  const std::string asked = request->SerializeAsString();
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  const std::string asked = BytesOf(*request);
   const int64_t changes = parts_.store.changes();
   const absl::Duration now = parts_.clock.SinceBoot();
   if (auto kept = kept_.Find(asked, now)) {
@@ -133,11 +148,8 @@ grpc::ServerUnaryReactor* TuningService::Recommend(grpc::CallbackServerContext* 
     });
   }
   return answer_.Later(context, "Recommend", [=, this](const Caller&) {
-    auto question = DoRecommend(*request, *response);
-    if (question.ok()) {
-      kept_.Keep(asked, *question, changes, now,
-                 std::make_shared<const v1::Recommendation>(*response));
-    }
+    auto question = DoRecommend(asked, *response);
+    if (question.ok()) kept_.Keep(asked, *question, changes, now, *response);
     return question.status();
   });
 }
@@ -167,8 +179,12 @@ absl::StatusOr<std::shared_ptr<const Advice>> TuningService::AdviceFor(
   return parts_.recommender.ForStudy(*study);
 }
 
-absl::StatusOr<std::string> TuningService::DoRecommend(const v1::RecommendRequest& request,
-                                                       v1::Recommendation& response) {
+absl::StatusOr<std::string> TuningService::DoRecommend(const std::string& asked,
+                                                       grpc::ByteBuffer& response) {
+  v1::RecommendRequest request;
+  if (!request.ParseFromString(asked)) {
+    return absl::InternalError("the request is no hbmtune.v1.RecommendRequest");  // as gRPC's own
+  }
   if (absl::Status status = CheckEnums(request); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const Advice>> advice;
   if (!request.study().empty()) {
@@ -181,7 +197,10 @@ absl::StatusOr<std::string> TuningService::DoRecommend(const v1::RecommendReques
     advice = parts_.recommender.ForWorkload(*workload, device->name);
   }
   if (!advice.ok()) return advice.status();
-  ToMessage(**advice, response);
+  v1::Recommendation recommendation;
+  ToMessage(**advice, recommendation);
+  const grpc::Slice bytes(recommendation.SerializeAsString());
+  response = grpc::ByteBuffer(&bytes, 1);
   return StudyStore::QuestionOf((*advice)->study.spec);
 }
 

@@ -16,7 +16,10 @@
 namespace hbmtune::daemon {
 
 // hbmtune.v1.Tuning: turns messages into calls of the rooms below and back; decides nothing.
-class TuningService final : public v1::Tuning::CallbackService {
+// Recommend is asked again and again for the same: it deals in bytes, so that an answer that is
+// kept is neither copied nor serialised.
+class TuningService final
+    : public v1::Tuning::WithRawCallbackMethod_Recommend<v1::Tuning::CallbackService> {
  public:
   struct Parts {
     StudyManager& studies;
@@ -57,8 +60,8 @@ class TuningService final : public v1::Tuning::CallbackService {
                                           const v1::CompleteTrialRequest* request,
                                           v1::Trial* response) override;
   grpc::ServerUnaryReactor* Recommend(grpc::CallbackServerContext* context,
-                                      const v1::RecommendRequest* request,
-                                      v1::Recommendation* response) override;
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Estimate(grpc::CallbackServerContext* context,
                                      const v1::EstimateRequest* request,
                                      v1::EstimateResponse* response) override;
@@ -74,8 +77,7 @@ class TuningService final : public v1::Tuning::CallbackService {
  private:
   absl::StatusOr<std::shared_ptr<const Advice>> AdviceFor(const std::string& study_name);
   // The question that it answers (StudyStore::QuestionOf).
-  absl::StatusOr<std::string> DoRecommend(const v1::RecommendRequest& request,
-                                          v1::Recommendation& response);
+  absl::StatusOr<std::string> DoRecommend(const std::string& asked, grpc::ByteBuffer& response);
   absl::Status DoEstimate(const v1::EstimateRequest& request, v1::EstimateResponse& response);
   absl::Status DoExport(const v1::ExportRequest& request, v1::ExportResponse& response);
 
