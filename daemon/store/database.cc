@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   absl::Status status = database->ExecuteScript(
       "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;");
   if (!status.ok()) return status;
+  if (stat(path.c_str(), &database->file_) == 0) database->path_ = path;
   return database;
 }
 
@@ -113,6 +114,17 @@ absl::Status Database::ErrorFrom(int code, const char* what) {
     default:
       return absl::InternalError(text);
   }
+}
+
+absl::Status Database::CheckFile() {
+  if (path_.empty()) return absl::OkStatus();
+  struct stat now {};
+  const bool there = stat(path_.c_str(), &now) == 0;
+  if (there && now.st_ino == file_.st_ino && now.st_dev == file_.st_dev) return absl::OkStatus();
+  degraded_ = absl::StrCat(path_, there ? " was replaced" : " was taken away",
+                           " while the daemon used it: nothing is stored until it is put back, or "
+                           "the daemon restarted");
+  return absl::ResourceExhaustedError(degraded_);
 }
 
 void Database::NoteHealthy(bool wrote) {
@@ -149,6 +161,10 @@ absl::StatusOr<std::vector<Row>> Database::Query(const std::string& sql,
     sqlite3_clear_bindings(statement);
   };
   if (absl::Status status = Bind(statement, values); !status.ok()) return status;
+  const bool writes = sqlite3_stmt_readonly(statement) == 0;
+  if (writes) {
+    if (absl::Status status = CheckFile(); !status.ok()) return status;
+  }
 
   auto names = std::make_shared<std::map<std::string, size_t, std::less<>>>();
   const int columns = sqlite3_column_count(statement);
@@ -162,7 +178,7 @@ absl::StatusOr<std::vector<Row>> Database::Query(const std::string& sql,
     rows.emplace_back(names, std::move(row));
   }
   if (code != SQLITE_DONE) return ErrorFrom(code, "cannot run a statement");
-  NoteHealthy(!sqlite3_stmt_readonly(statement));
+  NoteHealthy(writes);
   return rows;
 }
 
@@ -198,6 +214,7 @@ int64_t Database::LastInsertId() const {
 void Database::TryToRecover() {
   if (degraded().empty()) return;
   std::lock_guard lock(mutex_);
+  if (!CheckFile().ok()) return;
   auto version = Query("PRAGMA user_version");
   if (!version.ok() || version->empty()) return;
   const std::string same = absl::StrCat(version->front().Int("user_version"));

@@ -2,6 +2,7 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <functional>
@@ -45,9 +46,10 @@ class Row {
 // One SQLite file in WAL mode with synchronous=FULL: what COMMIT returned from survives a power
 // cut. One connection, one caller at a time; any thread.
 //
-// Errors: RESOURCE_EXHAUSTED when the disk is full, fails or is read-only (the database is then
-// `degraded` until a write succeeds); DATA_LOSS when the file is no database or is corrupt;
-// ALREADY_EXISTS for a unique key used twice; INTERNAL for a mistake in the SQL.
+// Errors: RESOURCE_EXHAUSTED when the disk is full, fails or is read-only, or when somebody has
+// taken the file away (the database is then `degraded` until a write succeeds); DATA_LOSS when the
+// file is no database or is corrupt; ALREADY_EXISTS for a unique key used twice; INTERNAL for a
+// mistake in the SQL.
 class Database {
  public:
   // Creates the file (mode 0600) if there is none. UNAVAILABLE names the file and why it cannot be
@@ -77,9 +79,13 @@ class Database {
   absl::StatusOr<sqlite3_stmt*> Prepare(const std::string& sql);
   absl::Status Bind(sqlite3_stmt* statement, const std::vector<SqlValue>& values);
   absl::Status ErrorFrom(int code, const char* what);
+  // Whether what is written would still be found: SQLite goes on with a file that is gone.
+  absl::Status CheckFile();
   void NoteHealthy(bool wrote);
 
   sqlite3* const handle_;
+  std::string path_;     // empty: a temporary database
+  struct stat file_ {};  // as it was opened
   mutable std::recursive_mutex mutex_;
   std::map<std::string, sqlite3_stmt*> statements_;  // guarded by mutex_
   std::string degraded_;                             // guarded by mutex_

@@ -348,6 +348,24 @@ TEST_F(StoreTest, IsDegradedWhileTheDiskIsFullAndRecovers) {
   EXPECT_EQ(store.degraded(), "");
 }
 
+TEST_F(StoreTest, IsDegradedWhileItsFileIsAway) {
+  auto database = OpenIn(dir_.path());
+  StudyStore store(*database);
+  const std::string path = dir_.path() + "/hbmtune.db";
+  std::filesystem::rename(path, path + ".away");
+  StudyRecord study = Study();
+  EXPECT_TRUE(absl::IsResourceExhausted(store.CreateStudy(study)));
+  EXPECT_THAT(store.degraded(), HasSubstr(path + " was taken away"));
+  EXPECT_TRUE(store.ListStudies(0, 10).ok());
+  std::ofstream(path) << "another file";
+  database->TryToRecover();
+  EXPECT_THAT(store.degraded(), HasSubstr("was replaced"));
+  std::filesystem::rename(path + ".away", path);
+  database->TryToRecover();
+  EXPECT_EQ(store.degraded(), "");
+  EXPECT_TRUE(store.CreateStudy(study).ok());
+}
+
 TEST(Names, AreParsedInOnePlace) {
   EXPECT_EQ(ParseStudyName("studies/7"), 7);
   EXPECT_EQ(ParseStudyName("7"), 7);
