@@ -82,7 +82,7 @@ void AddExport(CLI::App& app, Invocation& invocation) {
       "  hbmtune export 7 --format deepspeed > ds_config.json\n"
       "  hbmtune export 7 --format accelerate > accelerate.yaml\n"
       "  hbmtune export 7 --trial 3 --format hf > training_args.json\n"
-      "  env $(hbmtune export 7 --format env) python train.py");
+      "  eval \"$(hbmtune export 7 --format env)\"; python train.py");
   auto flags = std::make_shared<ExportFlags>();
   AddStudy(*verb, flags->study);
   std::vector<std::string> formats;

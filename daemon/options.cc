@@ -72,8 +72,16 @@ absl::Status Apply(const Json& json, const std::string& where, Options& options)
 }
 
 absl::Status ApplyFile(const std::string& path, Options& options) {
-  std::ifstream file(path);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat("cannot read the config ", path));
+  // A folder would read as an empty file, that is, as the defaults; a pipe would hold up a reload.
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  std::ifstream file;
+  if (regular) file.open(path);
+  if (!file.is_open()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read the config ", path, ": ",
+                                                   regular ? "may not be opened"
+                                                   : error ? error.message() : "no regular file"));
+  }
   std::ostringstream text;
   text << file.rdbuf();
   return ApplyToml(text.str(), path, options);
@@ -169,6 +177,9 @@ absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool aga
     if (absl::Status status = ApplyFile(config, options); !status.ok()) return status;
   }
   if (absl::Status status = Apply(given, "flag ", options); !status.ok()) return status;
+  if (given.value("state_dir", "unset").empty()) {  // of a shell's empty variable, say
+    return absl::InvalidArgumentError("--state-dir is empty: name a folder, or leave it out");
+  }
   if (again) options.ready_fd = -1;
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   FillDefaults(options);

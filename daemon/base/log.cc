@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace hbmtune::daemon {
 namespace {
@@ -16,15 +17,13 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
   return kLevels[static_cast<size_t>(level)];
 }
 
-spdlog::sink_ptr MakeSink(const std::string& file) {
-  if (!file.empty()) {
-    try {
-      return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file);
-    } catch (const spdlog::spdlog_ex&) {
-      // Falls through: a log that cannot be written is no reason to be silent.
-    }
+// A log file that cannot be written is no reason to be silent: nothing then.
+spdlog::sink_ptr FileSink(const std::string& file) {
+  try {
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file);
+  } catch (const spdlog::spdlog_ex&) {
+    return nullptr;
   }
-  return std::make_shared<spdlog::sinks::stderr_sink_mt>();
 }
 
 // As JSON, which replaces what is not UTF-8 (a probe's last words may be anything).
@@ -56,12 +55,17 @@ std::string FormatLogLine(LogFormat format, std::string_view message, LogFields 
 }
 
 Log::Log(LogFormat format, LogLevel level, const std::string& file)
-    : format_(format), logger_(std::make_shared<spdlog::logger>("hbmtuned", MakeSink(file))) {
+    : format_(format) {
+  spdlog::sink_ptr sink = file.empty() ? nullptr : FileSink(file);
+  const bool lost = sink == nullptr && !file.empty();
+  if (sink == nullptr) sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  logger_ = std::make_shared<spdlog::logger>("hbmtuned", std::move(sink));
   logger_->set_level(SpdlogLevel(level));
   logger_->flush_on(spdlog::level::debug);
   logger_->set_pattern(format == LogFormat::kJson
                            ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
                            : "time=%Y-%m-%dT%H:%M:%S.%e%z level=%l %v");
+  if (lost) Error("the log file cannot be written: the log goes to stderr", {{"log_file", file}});
 }
 
 Log::~Log() = default;

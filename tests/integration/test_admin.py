@@ -63,6 +63,10 @@ class Flags(support.Case):
         self.refused("--max-connections", "many")
         self.refused("--max-connections")
         self.refused("--config", "/nope.toml")
+        self.assertIn("--state-dir", self.refused("--state-dir", ""))
+
+    def test_a_config_that_is_no_file_is_not_an_empty_one(self):
+        self.assertIn("no regular file", self.refused("--config", self.folder))
 
     def test_a_key_of_the_file_is_checked_as_the_flag(self):
         config = self.folder / "config.toml"
@@ -240,6 +244,15 @@ class Reload(support.Case):
         self.config.write_text(text)
         self.daemon.send_signal(signal.SIGHUP)
         support.wait_until(lambda: said in self.log.read_text(), 30, f"the log says {said}")
+
+    def test_a_pipe_or_folder_in_place_of_the_file_changes_nothing(self):
+        self.config.unlink()
+        os.mkfifo(self.config)
+        self.daemon.send_signal(signal.SIGHUP)
+        support.wait_until(lambda: "no regular file" in self.log.read_text(), 30, "it is refused")
+        self.assertNotIn("a setting is reloaded", self.log.read_text())
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(timeout=30), 0)
 
     def create(self):
         """A study that waits: its device is leased."""
