@@ -79,12 +79,12 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   if (code != SQLITE_OK) {
     return absl::UnavailableError(absl::StrCat("cannot open ", path, ": ", sqlite3_errstr(code)));
   }
+  if (stat(path.c_str(), &database->file_) == 0) database->path_ = path;
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, 2000);
   absl::Status status = database->ExecuteScript(
       "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;");
   if (!status.ok()) return status;
-  if (stat(path.c_str(), &database->file_) == 0) database->path_ = path;
   return database;
 }
 
@@ -100,6 +100,8 @@ absl::Status Database::ErrorFrom(int code, const char* what) {
     case SQLITE_IOERR:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
+      text = absl::StrCat("cannot write ", path_, ": ", sqlite3_errmsg(handle_),
+                          "; nothing new is stored until that works again");
       degraded_ = text;
       return absl::ResourceExhaustedError(text);
     case SQLITE_CORRUPT:

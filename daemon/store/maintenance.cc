@@ -108,6 +108,13 @@ absl::Status BackUp(const std::string& path, const std::string& target) {
     return absl::FailedPreconditionError(
         absl::StrCat(target, " is there already: choose another name"));
   }
+  auto verdict = reader.Query("PRAGMA quick_check(1)");
+  if (!verdict.ok()) return verdict.status();
+  const auto found = verdict->front().value("quick_check", std::string());
+  if (found != "ok") {  // a copy of it would pass for a good one
+    return absl::DataLossError(absl::StrCat(path, " is corrupt (", found, "): no backup was made; ",
+                                            "copy the files themselves to keep what there is"));
+  }
   const std::string beside = target + ".partial";
   const int file = open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", beside));

@@ -143,6 +143,14 @@ class Database(support.Case):
         self.start_daemon()
         self.assertEqual(self.client_json("show", 1)["study"]["state"], "succeeded")
 
+    def test_no_backup_of_what_is_corrupt(self):
+        self.stop_daemon()
+        with open(self.file, "r+b") as file:
+            file.seek(2 * 4096)
+            file.write(b"\xa5" * 8 * 4096)
+        self.assertIn("hbmtune.db", self.db("backup", self.folder / "copy", code=1).stderr)
+        self.assertFalse((self.folder / "copy").exists())
+
     def test_check_says_what_is_wrong(self):
         self.assertIn("ok", self.db("check").stdout)
         self.stop_daemon()
