@@ -16,8 +16,6 @@
 namespace hbmtune::testing {
 namespace {
 
-using State = std::map<std::string, std::string>;
-
 struct Case {
   const char* model;
   Framework framework;
@@ -69,19 +67,6 @@ TrainConfig ConfigOf(const Case& c) {
   return config;
 }
 
-// Two steps with freed memory poisoned; nothing if the Program could not even run.
-std::optional<State> Outcome(const Case& c, const Program& program) {
-  StepRun run(program, true, {.memory_bytes = 64 << 20});
-  run.Start(WorkloadOf(c));
-  try {
-    run.Step();
-    run.Step();
-  } catch (const std::logic_error&) {  // it used a storage that is not allocated
-    return std::nullopt;
-  }
-  return run.Bits();
-}
-
 // The op of the steady step that uses the storage last before it is freed.
 std::optional<size_t> LastUse(const Program& program, size_t free) {
   const StorageId storage = std::get<Free>(program.code[free]).storage;
@@ -96,8 +81,9 @@ std::optional<size_t> LastUse(const Program& program, size_t free) {
 class HfMutation : public ::testing::TestWithParam<Case> {};
 
 TEST_P(HfMutation, MovingAnyFreeAheadOfTheLastUseFails) {
-  const Program program = lowering::LowerHf(WorkloadOf(GetParam()), ConfigOf(GetParam()));
-  const auto truth = Outcome(GetParam(), program);
+  const Workload workload = WorkloadOf(GetParam());
+  const Program program = lowering::LowerHf(workload, ConfigOf(GetParam()));
+  const auto truth = TwoSteps(program, workload);
   ASSERT_TRUE(truth.has_value());
   int moved = 0, by_one_op = 0, unused = 0;
   for (size_t i : SteadyFrees(program)) {
@@ -108,7 +94,7 @@ TEST_P(HfMutation, MovingAnyFreeAheadOfTheLastUseFails) {
     }
     ++moved;
     by_one_op += *use == OpBefore(program, i);
-    EXPECT_NE(Outcome(GetParam(), Moved(program, i, *use)), truth)
+    EXPECT_NE(TwoSteps(Moved(program, i, *use), workload), truth)
         << i << " " << Describe(program, program.code[i]) << " after "
         << Describe(program, program.code[*use]);
   }

@@ -119,6 +119,19 @@ std::map<std::string, std::string> StepRun::Bits() {
   return bits;
 }
 
+std::optional<std::map<std::string, std::string>> TwoSteps(const Program& program,
+                                                           const Workload& workload) {
+  StepRun run(program, true, {.memory_bytes = 64 << 20});
+  run.Start(workload);
+  try {
+    run.Step();
+    run.Step();
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+  return run.Bits();
+}
+
 double RelativeError(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) throw std::logic_error("sizes differ");
   double difference = 0, norm = 0;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,11 @@ class StepRun {
   std::unique_ptr<step::DataSource> data_;
   bool first_ = true;
 };
+
+// The state after two steps with freed memory poisoned, from the first seed's weights; nothing if
+// the Program used a storage that is not allocated.
+std::optional<std::map<std::string, std::string>> TwoSteps(const Program& program,
+                                                           const Workload& workload);
 
 // ‖a − b‖ / ‖b‖.
 double RelativeError(const std::vector<double>& a, const std::vector<double>& b);
