@@ -6,6 +6,9 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "daemon/base/unique_fd.h"
 
 namespace hbmtune::daemon {
@@ -122,10 +125,13 @@ absl::Status Database::CheckFile() {
   if (path_.empty()) return absl::OkStatus();
   struct stat now {};
   const bool there = stat(path_.c_str(), &now) == 0;
+  const int error = errno;
   if (there && now.st_ino == file_.st_ino && now.st_dev == file_.st_dev) return absl::OkStatus();
-  degraded_ = absl::StrCat(path_, there ? " was replaced" : " was taken away",
-                           " while the daemon used it: nothing is stored until it is put back, or "
-                           "the daemon restarted");
+  std::string what = " was replaced";
+  if (!there && error == ENOENT) what = " was taken away";
+  if (!there && error != ENOENT) what = absl::StrCat(" is out of reach (", strerror(error), ")");
+  degraded_ = absl::StrCat(path_, what, " while the daemon used it: nothing is stored until it is ",
+                           "put back, or the daemon restarted");
   return absl::ResourceExhaustedError(degraded_);
 }
 
