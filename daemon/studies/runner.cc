@@ -141,13 +141,15 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
       Persist([&] { return suggestion.give_up ? Collect(trial) : Execute(trial); });
   if (!status.ok()) {
     if (!stopped()) {
-      session_.Abandon(trial);
+      Abandon(trial);
       End(StudyState::kFailed, std::string(status.message()));
+    } else if (trial.attempts > 1) {
+      unsettled_.push_back(trial);
     }
     return false;
   }
   if (interrupted_ && trial.measurement && trial.measurement->outcome == Outcome::kCancelled) {
-    session_.Abandon(trial);
+    Abandon(trial);
     return !stopped();
   }
   if (!Finish(trial)) return false;
@@ -170,20 +172,33 @@ bool StudyRunner::Finish(TrialRecord& trial) {
     return false;
   }
   Failpoint("trial-committed");
-  if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
+  Forget(trial);
   parts_.count(trial, session_.plan().device.kind);
   return true;
 }
 
+void StudyRunner::Abandon(const TrialRecord& trial) {
+  session_.Abandon(trial);
+  Forget(trial);
+}
+
+void StudyRunner::Forget(const TrialRecord& trial) {
+  if (!session_.plan().modelled()) parts_.prober.Forget(TaskFor(trial));
+}
+
 bool StudyRunner::CollectCutShort() {
   if (session_.client_probes() != nullptr) return true;  // their results come from clients alone
-  for (TrialRecord& trial : session_.TakeCutShort()) {
+  for (TrialRecord& trial : session_.TakeCutShort()) unsettled_.push_back(std::move(trial));
+  for (TrialRecord& trial : unsettled_) {
     // Not until its probe is gone: one that had almost finished may yet leave a result.
     auto left = parts_.prober.Collect(TaskFor(trial), stop_.leaving());
     if (stop_.draining()) return false;
-    if (!left.ok() || !*left) continue;
-    trial.measurement = **left;
-    Finish(trial);
+    if (left.ok() && *left) {
+      trial.measurement = **left;
+      Finish(trial);
+    } else {
+      Forget(trial);  // where probes run in a unit, the file that was made for it is empty
+    }
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/log.h"
 #include "daemon/devices/gpu_guard.h"
@@ -87,6 +88,8 @@ class StudyRunner {
   void ServeProbers();
   bool RunTrial(StudySession::Suggestion suggestion);
   bool Finish(TrialRecord& trial);  // false: its result could not be stored
+  void Abandon(const TrialRecord& trial);
+  void Forget(const TrialRecord& trial);  // what its probe may have left
   // Of a study that ends: stores what probes of an earlier daemon finished. False if this daemon
   // leaves before that is known.
   bool CollectCutShort();
@@ -107,6 +110,8 @@ class StudyRunner {
   StopRequest& stop_;
   const Parts parts_;
   bool interrupted_ = false;  // the last probe was told to stop
+  // Cut short under an earlier daemon, and the study stopped before their probes were seen gone.
+  std::vector<TrialRecord> unsettled_;
 };
 
 }  // namespace hbmtune::daemon

@@ -202,5 +202,41 @@ class Killed(support.Case):
         self.restart_and_check()
 
 
+class KilledBesideUnit(Killed):
+    """The same where probes run in a unit: the daemon makes their files, and has to take them."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_probe_unit()
+
+    def was_interrupted(self, pid):
+        """The end of its input is no signal: all that shows is that the cancel is on disk."""
+        connection = sqlite3.connect(self.folder / "data" / "hbmtune.db")
+        try:
+            return connection.execute(
+                "SELECT COUNT(*) FROM studies WHERE cancel_reason NOT NULL").fetchone()[0]
+        finally:
+            connection.close()
+
+    def test_a_cancel_while_the_earlier_probe_is_waited_for(self):
+        self.start_daemon()
+        self.client(*self.host_study("--detach"))
+        probe = support.wait_until(self.running_probe, 60, "a probe runs, after a finished trial")
+        self.kill_daemon()
+        self.start_daemon()
+        support.wait_until(
+            lambda: "is held by" in self.client_json("show", 1)["study"]["message"], 60,
+            "the new daemon waits")
+        cancel = self.spawn_client("cancel", 1)
+        support.wait_until(lambda: self.was_interrupted(probe), 30, "the cancel is on disk")
+        time.sleep(1)  # the study is told to stop, and still waits for that probe
+        os.kill(probe, signal.SIGCONT)
+        out, err = cancel.communicate(timeout=60)
+        self.assertEqual(cancel.returncode, DONE, out + err)
+        self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
+        self.kill_daemon()
+        self.restart_and_check()
+
+
 if __name__ == "__main__":
     support.main()
