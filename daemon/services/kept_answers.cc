@@ -16,6 +16,7 @@ std::optional<grpc::ByteBuffer> KeptAnswers::Find(const std::string& request,
 
 void KeptAnswers::Keep(const std::string& request, const std::string& question, int64_t changes,
                        absl::Duration now, const grpc::ByteBuffer& answer) {
+  if (request.size() > kLongestRequest) return;
   absl::MutexLock lock(&mutex_);
   if (kept_.size() >= kMostKept && !kept_.contains(request)) kept_.clear();
   kept_[request] = {question, changes, now, answer};

@@ -24,12 +24,14 @@ class KeptAnswers {
   // Nothing if there is none that is still right.
   std::optional<grpc::ByteBuffer> Find(const std::string& request, absl::Duration now) const
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // `changes` (of the store) and `now` as they were before the answer was worked out.
+  // `changes` (of the store) and `now` as they were before the answer was worked out. Not of a
+  // request over 16 KiB, ten times a config.json: a thousand of 4 MiB would be all the memory.
   void Keep(const std::string& request, const std::string& question, int64_t changes,
             absl::Duration now, const grpc::ByteBuffer& answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   static constexpr size_t kMostKept = 1000;
+  static constexpr size_t kLongestRequest = 16 << 10;
   static constexpr absl::Duration kLongest = absl::Seconds(10);
   struct Kept {
     std::string question;

@@ -14,6 +14,7 @@
 #include "daemon/net/peers.h"
 #include "daemon/net/unix_socket.h"
 #include "daemon/options.h"
+#include "daemon/services/kept_answers.h"
 #include "daemon/studies/event_hub.h"
 #include "hbmtune/v1/devices.pb.h"
 #include "hbmtune/v1/tuning.pb.h"
@@ -95,6 +96,38 @@ TEST(EventHub, TellsOnlyTheReadersOfThatStudy) {
   hub.EndAll();
   EXPECT_EQ(told, 2);
   EXPECT_TRUE(two->exhausted());
+}
+
+TEST(KeptAnswers, AreThoseOfTheSameQuestionUntilItChanges) {
+  testing::TempDir dir;
+  auto database = Database::Open(dir.path() + "/db");
+  ASSERT_TRUE(database.ok()) << database.status();
+  StudyStore store(**database);
+  StudySpec spec;
+  spec.device = "host";
+  KeptAnswers kept(store);
+  const grpc::Slice bytes("answer");
+  const grpc::ByteBuffer answer(&bytes, 1);
+  const std::string question = StudyStore::QuestionOf(spec);
+  kept.Keep("asked", question, store.changes(), absl::Seconds(1), answer);
+  EXPECT_TRUE(kept.Find("asked", absl::Seconds(11)).has_value());
+  EXPECT_FALSE(kept.Find("asked", absl::Seconds(12)).has_value());
+  EXPECT_FALSE(kept.Find("other", absl::Seconds(1)).has_value());
+  store.NoteChange(spec);
+  EXPECT_FALSE(kept.Find("asked", absl::Seconds(1)).has_value());
+}
+
+TEST(KeptAnswers, AreNotKeptForLongRequests) {
+  testing::TempDir dir;
+  auto database = Database::Open(dir.path() + "/db");
+  ASSERT_TRUE(database.ok()) << database.status();
+  StudyStore store(**database);
+  KeptAnswers kept(store);
+  const std::string longest(16 << 10, 'x');
+  kept.Keep(longest, "question", 0, absl::ZeroDuration(), {});
+  kept.Keep(longest + "x", "question", 0, absl::ZeroDuration(), {});
+  EXPECT_TRUE(kept.Find(longest, absl::ZeroDuration()).has_value());
+  EXPECT_FALSE(kept.Find(longest + "x", absl::ZeroDuration()).has_value());
 }
 
 TEST(UnixSocket, RefusesALiveOneAndReplacesADeadOne) {
