@@ -48,6 +48,7 @@ struct HintOutput {
   int64_t saved_bytes = 0;
   double cost_ratio = 0;
   bool fits = false;
+  int64_t peak_used_bytes = 0;
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -55,6 +56,7 @@ struct HintOutput {
     v(Field{"saved_bytes", "device memory that it saves"}, self.saved_bytes);
     v(Field{"cost_ratio", "step time that it adds, as a share"}, self.cost_ratio);
     v(Field{"fits", "the config would fit"}, self.fits);
+    v(Field{"peak_used_bytes", "device memory that it would need"}, self.peak_used_bytes);
   }
 };
 
@@ -68,7 +70,7 @@ struct ShortfallOutput {
   static void Visit(Self& self, V&& v) {
     v(Field{"train_config", "the config that needs the least memory"}, self.train_config);
     v(Field{"estimate", "what it needs"}, self.estimate);
-    v(Field{"hints", "single changes that save memory"}, self.hints);
+    v(Field{"hints", "what would make it fit, smallest change first, or save most"}, self.hints);
     v(Field{"message", "the shortfall, in a sentence"}, self.message);
   }
 };

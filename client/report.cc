@@ -102,13 +102,13 @@ void PrintRunnersUp(Terminal& terminal, const RecommendationOutput& recommendati
   }
 }
 
-// "  offload.optimizer=cpu_adam  saves 12.00 GiB, costs 9 % time, fits".
+// "  offload.optimizer=cpu_adam  needs 12.00 GiB, costs 9 % time: fits".
 void PrintHints(Terminal& terminal, const std::vector<HintOutput>& hints) {
   if (hints.empty()) return;
   terminal.Print("what would help:");
   Table table({{""}, {""}});
   for (const HintOutput& hint : hints) {
-    std::string effect = "saves " + FormatBytes(hint.saved_bytes);
+    std::string effect = "needs " + FormatBytes(hint.peak_used_bytes);
     auto percent = std::lround(100 * hint.cost_ratio);
     if (percent != 0) {
       effect += percent > 0 ? ", costs " : ", wins ";

@@ -1,14 +1,51 @@
 #include "daemon/studies/recommender.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+#include <absl/time/time.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "daemon/base/errors.h"
 #include "daemon/studies/plan.h"
 #include "tuner/predict/predict.h"
 
 namespace hbmtune::daemon {
+
+namespace {
+
+// Hints beyond this are left out: the caller waits.
+constexpr absl::Duration kHintTime = absl::Seconds(2);
+
+// AMD's modelled GPUs that may use more than this study's device, least memory first. Other makers'
+// profiles are there to compare with published runs.
+std::vector<tuner::LargerDevice> LargerDevices(const StudyPlan& plan, const Catalogue& catalogue) {
+  if (plan.device.kind == DeviceKind::kHost) return {};
+  const Ceiling ceiling{.host_bytes = plan.ceiling.host_bytes};
+  std::vector<std::pair<int64_t, tuner::LargerDevice>> by_memory;
+  for (const DeviceInfo& device : catalogue.List()) {
+    const int64_t bytes = CeilingBytes(ceiling, device.profile);
+    if (device.kind != DeviceKind::kModel || !device.profile.architecture.starts_with("gfx") ||
+        bytes <= CeilingBytes(plan.ceiling, plan.device.profile)) {
+      continue;
+    }
+    by_memory.push_back({bytes, {device.name, [ceiling, profile = device.profile](
+                                                  const Workload& workload,
+                                                  const TrainConfig& config) {
+                           return Predict(workload, config, profile, ceiling);
+                         }}});
+  }
+  std::stable_sort(by_memory.begin(), by_memory.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<tuner::LargerDevice> larger;
+  for (auto& [bytes, device] : by_memory) larger.push_back(std::move(device));
+  return larger;
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const Advice>> Recommender::ForStudy(const StudyRecord& study) {
   {
@@ -58,10 +95,13 @@ absl::StatusOr<Advice> Recommender::Work(const StudyRecord& study) {
                                                                  " before a trial ended")),
                       "NO_TRIALS");
   }
+  const absl::Time until = absl::Now() + kHintTime;
   auto shortfall = tuner::ExplainShortfall(
-      plan->space, plan->facts(), [&](const Workload& workload, const TrainConfig& config) {
+      plan->space, plan->facts(),
+      [&](const Workload& workload, const TrainConfig& config) {
         return Predict(workload, config, plan->device.profile, plan->ceiling);
-      });
+      },
+      LargerDevices(*plan, catalogue_), [until] { return absl::Now() >= until; });
   if (!shortfall.ok()) return shortfall.status();
   advice.shortfall = *std::move(shortfall);
   return advice;

@@ -107,12 +107,12 @@ TEST(Report, NothingFitsSaysByHowMuchAndWhatWouldHelp) {
   output.shortfall->message = "nothing fits in 8.00 GiB: the least is 12.00 GiB (micro-batch 1)";
   output.shortfall->estimate.breakdown = {{Category::kWeights, 8 * kGiB},
                                           {Category::kContext, kGiB}};
-  output.shortfall->hints = {{"offload.optimizer=cpu_adam", 6 * kGiB, 0.09, true}};
+  output.shortfall->hints = {{"offload.optimizer=cpu_adam", 6 * kGiB, 0.09, true, 6 * kGiB}};
   EXPECT_EQ(Shown([&](Terminal& t) { PrintRecommendation(t, output); }),
             "nothing fits in 8.00 GiB: the least is 12.00 GiB (micro-batch 1)\n"
             "  weights 8.00 GiB · outside the allocator 1.00 GiB\n"
             "what would help:\n"
-            "  offload.optimizer=cpu_adam  saves 6.00 GiB, costs 9 % time: fits\n");
+            "  offload.optimizer=cpu_adam  needs 6.00 GiB, costs 9 % time: fits\n");
 }
 
 TEST(Report, AnEstimateShowsOwnersAsBarsAndTheVerdict) {

@@ -28,15 +28,12 @@ void MakeLegal(const Workload& workload, const std::string& path, TrainConfig& c
   }
 }
 
-// " with checkpoint.every=1, zero.stage=2"; empty if nothing differs.
-std::string With(const TrainConfig& asked, const TrainConfig& config) {
-  std::string text;
+std::vector<std::string> DifferingPaths(const TrainConfig& from, const TrainConfig& to) {
+  std::vector<std::string> paths;
   for (const std::string& path : FieldPaths<TrainConfig>()) {
-    const auto value = GetField(config, path);
-    if (value == GetField(asked, path)) continue;
-    text += (text.empty() ? " with " : ", ") + Assignment(path, *value);
+    if (GetField(from, path) != GetField(to, path)) paths.push_back(path);
   }
-  return text;
+  return paths;
 }
 
 // One field, and what must change with it to stay legal.
@@ -49,7 +46,9 @@ void AddChange(const Workload& workload, TrainConfig config, const std::string& 
   }
   const TrainConfig asked = config;
   MakeLegal(workload, path, config);
-  changes.push_back({path, Assignment(path, value) + With(asked, config), workload, config});
+  const Reach reach = path == "precision" ? Reach::kTraining : Reach::kSetting;
+  changes.push_back(
+      {reach, path, Assignment(path, value), workload, config, DifferingPaths(asked, config)});
 }
 
 // Switches that no axis turns.
@@ -75,20 +74,93 @@ void AddSwitches(const Workload& workload, const TrainConfig& config,
   }
 }
 
+Framework WithDeepspeed(Framework framework) {
+  return UsesSdpa(framework) ? Framework::kHfSdpaDeepspeed : Framework::kHfEagerDeepspeed;
+}
+
+bool HasZero(Framework framework) {
+  return framework == Framework::kFused || UsesDeepspeed(framework);
+}
+
+// The config as another framework has it: what both have stays.
+TrainConfig Converted(const TrainConfig& config, Framework framework) {
+  TrainConfig converted = BaseConfig(framework, DeviceFacts{});
+  converted.micro_batch = config.micro_batch;
+  converted.grad_accum = config.grad_accum;
+  converted.checkpoint = config.checkpoint;
+  converted.allocator = config.allocator;
+  return converted;
+}
+
+// SDPA in place of eager attention, and what DeepSpeed has on the same GPUs.
+void AddFrameworks(const Workload& from, const TrainConfig& config,
+                   std::vector<Change>& changes) {
+  auto add = [&](Framework framework, auto set) {
+    Change change{Reach::kFramework, "framework", Text("framework=", Name(framework)), from,
+                  Converted(config, framework), {}};
+    change.workload.framework = framework;
+    set(change.config);
+    change.with = DifferingPaths(Converted(config, framework), change.config);
+    changes.push_back(std::move(change));
+  };
+  if (from.framework == Framework::kHfEager) add(Framework::kHfSdpa, [](TrainConfig&) {});
+  if (from.framework == Framework::kHfEagerDdp) add(Framework::kHfSdpaDdp, [](TrainConfig&) {});
+  if (HasZero(from.framework)) return;
+  const Framework deepspeed = WithDeepspeed(from.framework);
+  if (from.world_size > 1) add(deepspeed, [](TrainConfig& c) { c.zero.stage = 3; });
+  add(deepspeed, [](TrainConfig& c) {
+    c.offload.optimizer = OptimizerOffload::kCpuAdam;
+    c.zero.stage = 2;
+  });
+  add(deepspeed, [](TrainConfig& c) {
+    c.offload.optimizer = OptimizerOffload::kCpuAdam;
+    c.zero.stage = 3;
+  });
+}
+
 // The same global batch over more ranks.
 void AddRanks(Workload workload, TrainConfig config, int64_t ranks, int64_t stage,
               std::vector<Change>& changes) {
+  std::string what = Text("world_size=", ranks);
+  if (!HasZero(workload.framework)) {
+    workload.framework = WithDeepspeed(workload.framework);
+    config = Converted(config, workload.framework);
+    what = Text("framework=", Name(workload.framework), " and ", what);
+  }
+  const TrainConfig asked = config;
   if (workload.global_batch > 0) {
     if (workload.global_batch % (ranks * config.micro_batch) != 0) return;
     config.grad_accum = workload.global_batch / ranks / config.micro_batch;
   }
   workload.world_size = ranks;
-  config.zero.stage = std::max(config.zero.stage, stage);
-  std::string text = Text("zero.stage=", config.zero.stage, " on ", ranks, " GPUs");
-  changes.push_back({Text("ranks, stage ", stage), text, workload, config});
+  config.zero.stage = stage;
+  changes.push_back({Reach::kRanks, "world_size", what, workload, config,
+                     DifferingPaths(asked, config)});
 }
 
 }  // namespace
+
+std::string Words(const Change& change) {
+  std::string words = change.what;
+  for (const std::string& path : change.with) {
+    words += path == change.with.front() ? " with " : ", ";
+    words += Assignment(path, *GetField(change.config, path));
+  }
+  return words;
+}
+
+Change Both(const Change& first, const Change& second) {
+  Change both = second;
+  both.reach = std::max(first.reach, second.reach);
+  auto [least, most] = std::minmax(first.group, second.group);
+  both.group = Text(least, " and ", most);
+  both.what = Text(first.what, " and ", second.what);
+  std::set<std::string> with(first.with.begin(), first.with.end());
+  with.insert(second.with.begin(), second.with.end());
+  with.erase(second.group);
+  both.with.assign(with.begin(), with.end());
+  return both;
+}
 
 std::vector<Change> TunableChanges(const Workload& workload, const DeviceFacts& device,
                                    const TrainConfig& config) {
@@ -124,11 +196,9 @@ std::vector<Change> BatchChanges(const Workload& workload, const TrainConfig& co
     TrainConfig changed = config;
     changed.micro_batch = micro_batch;
     if (divides) changed.grad_accum = share / micro_batch;
-    std::string text = Text("micro_batch=", micro_batch);
-    if (changed.grad_accum != config.grad_accum) {
-      text += Text(" with grad_accum=", changed.grad_accum);
-    }
-    changes.push_back({"micro_batch", text, workload, changed});
+    changes.push_back({Reach::kSetting, "micro_batch", Text("micro_batch=", micro_batch), workload,
+                       changed, {}});
+    if (changed.grad_accum != config.grad_accum) changes.back().with = {"grad_accum"};
   }
   return changes;
 }
@@ -136,19 +206,23 @@ std::vector<Change> BatchChanges(const Workload& workload, const TrainConfig& co
 std::vector<Change> WorkloadChanges(const Workload& workload, const DeviceFacts& device,
                                     const TrainConfig& config) {
   std::vector<Change> changes;
-  bool has_zero = workload.framework == Framework::kFused || UsesDeepspeed(workload.framework);
-  for (int64_t times = 2; times <= 16 && has_zero && !device.host; times *= 2) {
-    AddRanks(workload, config, times * workload.world_size, 2, changes);
-    AddRanks(workload, config, times * workload.world_size, 3, changes);
-  }
   Workload changed = workload;
   if (workload.lora.rank == 0) {
     changed.lora.rank = std::min<int64_t>(16, workload.model.hidden);
-    changes.push_back({"lora", Text("lora.rank=", changed.lora.rank), changed, config});
+    changes.push_back({Reach::kTraining, "lora", Text("lora.rank=", changed.lora.rank), changed,
+                       config, {}});
   }
   changed = workload;
   for (changed.seq_len /= 2; changed.seq_len >= 128; changed.seq_len /= 2) {
-    changes.push_back({"seq_len", Text("seq_len=", changed.seq_len), changed, config});
+    changes.push_back({Reach::kTraining, "seq_len", Text("seq_len=", changed.seq_len), changed,
+                       config, {}});
+  }
+  if (device.host) return changes;
+  AddFrameworks(workload, config, changes);
+  for (int64_t times = 2; times <= 8; times *= 2) {
+    for (int64_t stage = std::max<int64_t>(2, config.zero.stage); stage <= 3; ++stage) {
+      AddRanks(workload, config, times * workload.world_size, stage, changes);
+    }
   }
   return changes;
 }

@@ -23,7 +23,7 @@ std::optional<Effect> Try(const Change& change, const TrainConfig& config, const
   if (!Validate(change.workload, change.config).ok()) return std::nullopt;
   absl::StatusOr<Estimate> then = estimator(change.workload, change.config);
   if (!then.ok() || then->tokens_per_second <= 0) return std::nullopt;
-  Effect effect{change.group, change.text, 0, 0, 0, then->fits};
+  Effect effect{change.group, Words(change), 0, 0, 0, then->fits};
   effect.saved_bytes = now.peak_used_bytes - then->peak_used_bytes;
   effect.cost_ratio = now.tokens_per_second / then->tokens_per_second - 1;
   effect.host_bytes = then->host_bytes - now.host_bytes;

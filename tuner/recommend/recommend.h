@@ -3,6 +3,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,12 +69,13 @@ struct Recommendation {
 // then see ExplainShortfall.
 absl::StatusOr<Recommendation> Choose(const Space& space, const History& history);
 
-// One change to the least config and what it would do.
+// One change to the least config, or two together, and what it would do.
 struct Hint {
-  std::string change;       // "offload.optimizer=cpu_adam"
-  int64_t saved_bytes = 0;  // of used memory
-  double cost_ratio = 0;    // more step time, as a share; negative is faster
-  bool fits = false;        // it would fit
+  std::string change;           // "offload.optimizer=cpu_adam"
+  int64_t saved_bytes = 0;      // of used memory
+  double cost_ratio = 0;        // more step time per token and GPU, as a share; negative is faster
+  bool fits = false;            // it would fit
+  int64_t peak_used_bytes = 0;  // what it would need
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
@@ -81,6 +83,7 @@ struct Hint {
     v(Field{"saved_bytes", "device memory that it saves"}, self.saved_bytes);
     v(Field{"cost_ratio", "step time that it adds, as a share"}, self.cost_ratio);
     v(Field{"fits", "the config would fit"}, self.fits);
+    v(Field{"peak_used_bytes", "device memory that it would need"}, self.peak_used_bytes);
   }
 };
 
@@ -88,25 +91,42 @@ struct Hint {
 struct Shortfall {
   TrainConfig train_config;
   Estimate estimate;
-  std::vector<Hint> hints;  // most saved first
+  std::vector<Hint> hints;  // see ExplainShortfall; at most four
   std::string message;      // "nothing fits in 63.98 GiB: the least is N GiB (micro-batch 1, …)"
 
   template <class Self, class V>
   static void Visit(Self& self, V&& v) {
     v(Field{"train_config", "the config that needs least memory"}, self.train_config);
     v(Field{"estimate", "what it needs"}, self.estimate);
-    v(Field{"hints", "single changes that save memory"}, self.hints);
+    v(Field{"hints", "what would make it fit, smallest change first, or save most"}, self.hints);
     v(Field{"message", "the shortfall in a sentence"}, self.message);
   }
 };
 
-// Estimates every setting at the smallest micro-batch and takes the least. Hints change one tunable
-// of it, pins aside, as far as the framework allows (and what that change demands of others), or
-// the ranks where ZeRO spreads them. `estimate` must answer for any workload, since a hint may add
-// ranks. Fails if no setting can be estimated.
+// What the modelled device says of any workload, since a hint may change that.
 using WorkloadEstimator =
     std::function<absl::StatusOr<Estimate>(const Workload&, const TrainConfig&)>;
+
+// A device with more memory than the study's.
+struct LargerDevice {
+  std::string name;  // "model:mi300x"
+  WorkloadEstimator estimate;
+};
+
+// The config that needs least, without hints: settings at the smallest micro-batch, then those that
+// refine the best of them. Fails if no setting can be estimated.
+absl::StatusOr<Shortfall> FindShortfall(const Space& space, const WorkloadEstimator& estimate);
+
+// The same with hints, pins aside. Each changes one tunable (and what that demands of others), the
+// framework, LoRA, the sequences, the ranks, or the device to one of `larger` (least memory first).
+// Where no single one does, two at a time are tried: the four that save most, each with any other.
+// Those that make it fit come first, by how much they change (Reach in changes.h), then by time;
+// where none does, those that save most. At most kMostHintEstimates estimates beyond FindShortfall,
+// and none once `stop` is true.
+inline constexpr int kMostHintEstimates = 160;
 absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts& device,
-                                           const WorkloadEstimator& estimate);
+                                           const WorkloadEstimator& estimate,
+                                           const std::vector<LargerDevice>& larger = {},
+                                           const std::function<bool()>& stop = {});
 
 }  // namespace hbmtune::tuner

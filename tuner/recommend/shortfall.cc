@@ -1,19 +1,16 @@
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <optional>
 
 #include "kernels/core/units.h"
-#include "tuner/recommend/changes.h"
 #include "tuner/recommend/describe.h"
+#include "tuner/recommend/hints.h"
 #include "tuner/recommend/recommend.h"
 #include "tuner/search/screen.h"
 #include "tuner/text.h"
 
 namespace hbmtune::tuner {
 namespace {
-
-constexpr size_t kMostHints = 5;
-constexpr double kWorthSaying = 0.005;  // of the least config's memory
 
 struct Least {
   TrainConfig config;
@@ -58,47 +55,6 @@ absl::StatusOr<Least> FindLeast(const Space& space, const WorkloadEstimator& est
   return *std::move(least);
 }
 
-std::optional<Hint> TryChange(const Workload& workload, const Least& least, const Change& change,
-                              const WorkloadEstimator& estimator) {
-  if (!Validate(change.workload, change.config).ok()) return std::nullopt;
-  absl::StatusOr<Estimate> estimate = estimator(change.workload, change.config);
-  if (!estimate.ok()) return std::nullopt;
-  Hint hint;
-  hint.change = change.text;
-  hint.saved_bytes = least.estimate.peak_used_bytes - estimate->peak_used_bytes;
-  hint.fits = estimate->fits;
-  double ranks = double(change.workload.world_size) / double(workload.world_size);
-  if (estimate->tokens_per_second > 0) {
-    hint.cost_ratio = ranks * least.estimate.tokens_per_second / estimate->tokens_per_second - 1;
-  }
-  bool worth_saying = hint.saved_bytes > kWorthSaying * least.estimate.peak_used_bytes;
-  return worth_saying ? std::optional(hint) : std::nullopt;
-}
-
-std::vector<Hint> FindHints(const Workload& workload, const DeviceFacts& device,
-                            const Least& least, const WorkloadEstimator& estimator) {
-  std::map<std::string, Hint> by_group;
-  std::vector<Change> changes = TunableChanges(workload, device, least.config);
-  for (Change& change : WorkloadChanges(workload, device, least.config)) {
-    changes.push_back(std::move(change));
-  }
-  for (const Change& change : changes) {
-    std::optional<Hint> hint = TryChange(workload, least, change, estimator);
-    if (!hint) continue;
-    auto [known, added] = by_group.emplace(change.group, *hint);
-    bool better = !known->second.fits &&
-                  (hint->fits || hint->saved_bytes > known->second.saved_bytes);
-    if (!added && better) known->second = *hint;
-  }
-  std::vector<Hint> hints;
-  for (auto& [group, hint] : by_group) hints.push_back(std::move(hint));
-  std::stable_sort(hints.begin(), hints.end(), [](const Hint& a, const Hint& b) {
-    return a.fits != b.fits ? a.fits : a.saved_bytes > b.saved_bytes;
-  });
-  if (hints.size() > kMostHints) hints.resize(kMostHints);
-  return hints;
-}
-
 std::string Message(const Workload& workload, const Least& least) {
   std::string words;
   for (const std::string& part : Describe(workload.framework, least.config)) {
@@ -124,15 +80,24 @@ std::string Message(const Workload& workload, const Least& least) {
 
 }  // namespace
 
-absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts& device,
-                                           const WorkloadEstimator& estimate) {
+absl::StatusOr<Shortfall> FindShortfall(const Space& space, const WorkloadEstimator& estimate) {
   absl::StatusOr<Least> least = FindLeast(space, estimate);
   if (!least.ok()) return least.status();
-  Shortfall shortfall;
-  shortfall.train_config = least->config;
-  shortfall.estimate = least->estimate;
-  shortfall.hints = FindHints(space.workload(), device, *least, estimate);
-  shortfall.message = Message(space.workload(), *least);
+  return Shortfall{least->config, least->estimate, {}, Message(space.workload(), *least)};
+}
+
+absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts& device,
+                                           const WorkloadEstimator& estimate,
+                                           const std::vector<LargerDevice>& larger,
+                                           const std::function<bool()>& stop) {
+  absl::StatusOr<Shortfall> shortfall = FindShortfall(space, estimate);
+  if (!shortfall.ok()) return shortfall;
+  shortfall->hints = FindHints(space.workload(), device, *shortfall, estimate, larger, stop);
+  const bool helped = std::any_of(shortfall->hints.begin(), shortfall->hints.end(),
+                                  [](const Hint& hint) { return hint.fits; });
+  if (!helped && !shortfall->estimate.fits) {
+    shortfall->message += "; no change that was tried makes it fit, alone or with another";
+  }
   return shortfall;
 }
 

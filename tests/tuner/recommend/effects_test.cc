@@ -113,13 +113,13 @@ TEST(TunableChanges, SayAllThatTheySet) {
   pieces.checkpoint.attention = 1;
   for (const TrainConfig& config : {plain, offloaded, pieces}) {
     for (const Change& change : TunableChanges(job, {}, config)) {
-      EXPECT_EQ(ToJson(Followed(change.text, config)), ToJson(change.config)) << change.text;
-      EXPECT_EQ(change.text.find(change.group + "=", 1), std::string::npos)
-          << change.text << " takes back what it says";
+      EXPECT_EQ(ToJson(Followed(Words(change), config)), ToJson(change.config)) << Words(change);
+      EXPECT_EQ(Words(change).find(change.group + "=", 1), std::string::npos)
+          << Words(change) << " takes back what it says";
     }
   }
   std::vector<std::string> texts;
-  for (const Change& change : TunableChanges(job, {}, plain)) texts.push_back(change.text);
+  for (const Change& change : TunableChanges(job, {}, plain)) texts.push_back(Words(change));
   EXPECT_NE(std::find(texts.begin(), texts.end(),
                       "offload.activations=checkpoints with checkpoint.every=1"),
             texts.end());

@@ -75,7 +75,7 @@ TEST(Shortfall, HintsAtWhatThePinsForbid) {
 TEST(Shortfall, HintsAtTheFewestRanksThatDo) {
   Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed);
   Shortfall shortfall = Explain(workload, 6'000'000, {{"offload.optimizer", "none"}});
-  const Hint* hint = FindHint(shortfall, "zero.stage=2 on 4 GPUs");
+  const Hint* hint = FindHint(shortfall, "world_size=4 with zero.stage=2");
   ASSERT_NE(hint, nullptr);
   EXPECT_TRUE(hint->fits);
   EXPECT_DOUBLE_EQ(hint->cost_ratio, 0);
