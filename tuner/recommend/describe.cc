@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/core/field_path.h"
+#include "kernels/core/precision.h"
 #include "tuner/space/space.h"
 #include "tuner/text.h"
 
@@ -36,11 +37,25 @@ std::string CheckpointText(const TrainConfig& c) {
 }
 
 std::string PrecisionText(const TrainConfig& c) {
-  if (c.param_dtype != c.compute_dtype) return Text(Name(c.compute_dtype), " autocast");
-  if (c.param_dtype == Dtype::kF32) return "fp32";
-  if (c.master_weights) return Text(Name(c.param_dtype), " with fp32 masters");
-  bool pure = c.optimizer_state_dtype == c.param_dtype;
-  return Text("pure ", Name(c.param_dtype), pure ? "" : " with fp32 moments");
+  const bool autocast = c.param_dtype != c.compute_dtype;
+  const bool half = !autocast && c.param_dtype != Dtype::kF32;
+  Dtype moments = c.param_dtype;  // as such weights have them unless said
+  bool masters = false;
+  std::string text(Name(c.compute_dtype));
+  if (autocast) {
+    text += " autocast";
+    if (c.param_dtype != Dtype::kF32) text += Text(" over ", Name(c.param_dtype), " weights");
+  } else if (half && c.master_weights) {
+    masters = true;
+    moments = Dtype::kF32;
+    text += " with fp32 masters";
+  } else if (half) {
+    text = "pure " + text;
+  }
+  if (c.master_weights && !masters) text += " with fp32 masters";
+  if (c.optimizer_state_dtype == moments) return text;
+  return Text(text, c.master_weights ? " and " : " with ", Name(c.optimizer_state_dtype),
+              " moments");
 }
 
 std::string OptimizerText(const TrainConfig& c) {
@@ -137,7 +152,10 @@ std::string Differences(const TrainConfig& from, const TrainConfig& config) {
 }
 
 std::vector<std::string> Describe(Framework framework, const TrainConfig& config) {
-  return Parts(BaseConfig(framework, DeviceFacts{}), config, /*all=*/true);
+  TrainConfig base = BaseConfig(framework, DeviceFacts{});
+  // Loss scales are part of what a precision means.
+  if (auto precision = PrecisionOf(framework, config)) ApplyPrecision(*precision, framework, base);
+  return Parts(base, config, /*all=*/true);
 }
 
 }  // namespace hbmtune::tuner
