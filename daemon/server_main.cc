@@ -15,6 +15,7 @@
 #include "daemon/options.h"
 #include "daemon/ready.h"
 #include "daemon/server.h"
+#include "daemon/service_manager.h"
 #include "daemon/signals.h"
 #include "daemon/store/open.h"
 
@@ -70,8 +71,12 @@ absl::StatusOr<LockFile> LockState(const Options& options) {
   }
 }
 
+void WarnIf(const absl::Status& failed, const Log& log) {
+  if (!failed.ok()) log.Warning("the service manager is not told", {{"error", failed}});
+}
+
 // `read_options` reads them again, for SIGHUP.
-absl::Status Serve(const Options& options, ReadyNote& note,
+absl::Status Serve(const Options& options, ReadyNote& note, const ServiceManager& manager,
                    const std::function<absl::StatusOr<Options>()>& read_options) {
   for (const std::string& directory : {options.state_dir, options.lock_dir}) {
     if (absl::Status status = EnsureDirectory(directory); !status.ok()) return status;
@@ -94,6 +99,7 @@ absl::Status Serve(const Options& options, ReadyNote& note,
                       {"http_port", (*server)->http_port()},
                       {"state_dir", options.state_dir},
                       {"version", HBMTUNE_VERSION}});
+  WarnIf(manager.Ready(), log);
   for (;;) {
     auto signal = signals.Wait(absl::Seconds(1));
     if (signal == SIGHUP) {
@@ -106,6 +112,7 @@ absl::Status Serve(const Options& options, ReadyNote& note,
     if ((*server)->ShouldLeave()) break;
   }
   log.Info("leaves");
+  WarnIf(manager.Stopping(), log);
   (*server)->Drain();
   server->reset();
   log.Info("left");
@@ -128,7 +135,11 @@ int ServerMain(int argc, const char* const* argv) {
   // runs at load 7, so a rough ratio: 8.2 s a step, and 0.34 s with OMP_WAIT_POLICY=passive.
   setenv("GOMP_SPINCOUNT", "1000", 0);
   ReadyNote note(static_cast<int>(options->ready_fd));
-  absl::Status status = Serve(*options, note, [&] { return ParseOptions(argc, argv, true); });
+  ServiceManager manager = ServiceManager::FromEnvironment();
+  // A private one may have been started within somebody's service, which it does not speak for.
+  if (options->private_daemon) manager = ServiceManager("");
+  absl::Status status =
+      Serve(*options, note, manager, [&] { return ParseOptions(argc, argv, true); });
   if (status.ok()) return 0;
   std::cerr << "hbmtuned: " << status.message() << "\n";
   note.Failed(status);

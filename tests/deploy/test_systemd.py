@@ -71,6 +71,13 @@ class Systemd(unittest.TestCase):
         self.assertEqual(socket["SocketMode"], ["0600"])
         self.assertEqual(socket["Accept"], ["yes"])
 
+    def test_a_start_of_the_daemon_ends_when_it_serves(self):
+        daemon = settings("hbmtuned.service")
+        self.assertEqual(daemon["Type"], ["notify"])
+        self.assertEqual(daemon["TimeoutStartSec"], ["10min"])
+        # Unset it is `main` for this type: nobody listens to what a child would say.
+        self.assertNotIn("NotifyAccess", daemon)
+
     def test_every_user_is_declared(self):
         declared = set(re.findall(r"^u (\S+)", (UNITS / "hbmtune.sysusers").read_text(), re.M))
         used = {settings(u)["User"][0] for u in ("hbmtuned.service", "hbmtune-probe@.service")}

@@ -1,8 +1,11 @@
 """What whoever runs the daemon sees: refusals, metrics, health."""
 
 import os
+import pathlib
 import resource
 import shutil
+import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -120,6 +123,75 @@ class Stopping(support.Case):
         self.assertEqual(self.stop_daemon(), 0)
         self.assertLess(time.monotonic() - start, 2)
         self.assertFalse(self.socket.exists())
+
+
+class ServiceManager(support.Case):
+    """$NOTIFY_SOCKET, as systemd's Type=notify has it."""
+
+    def listen(self, name):
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.bind(name.replace("@", "\0"))
+        manager.settimeout(30)
+        return manager
+
+    def assert_silent(self, manager):
+        manager.setblocking(False)
+        self.assertRaises(BlockingIOError, manager.recv, 100)
+
+    def test_is_told_when_it_serves_and_when_it_leaves(self):
+        for name in (str(self.folder / "notify"), f"@hbmtune-test-{os.getpid()}"):
+            manager = self.listen(name)
+            self.start_daemon(NOTIFY_SOCKET=name)
+            self.assertEqual(manager.recv(100), b"READY=1\n", name)
+            self.client("devices")
+            self.daemon.send_signal(signal.SIGHUP)  # a reload is nothing that is waited for
+            self.assertEqual(self.stop_daemon(), 0)
+            self.assertEqual(manager.recv(100), b"STOPPING=1\n", name)
+            self.assert_silent(manager)
+
+    def test_clients_can_connect_when_it_is_told(self):
+        manager = self.listen(str(self.folder / "notify"))
+        command = self.daemon_command("--http", "off")
+        with open(self.log, "ab") as log:
+            self.daemon = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL,
+                                           env=self.environment(
+                                               NOTIFY_SOCKET=str(self.folder / "notify")))
+        self.children.append(self.daemon)
+        self.assertEqual(manager.recv(100), b"READY=1\n")
+        self.client("devices")
+
+    def test_hears_nothing_of_a_daemon_that_cannot_serve(self):
+        manager = self.listen(str(self.folder / "notify"))
+        (self.folder / "data").write_text("a file")
+        done = subprocess.run(self.daemon_command("--http", "off"), capture_output=True, timeout=60,
+                              env=self.environment(NOTIFY_SOCKET=str(self.folder / "notify")))
+        self.assertEqual(done.returncode, 1)
+        self.assert_silent(manager)
+
+    def test_hears_nothing_of_a_private_daemon_and_of_probes(self):
+        name = str(self.folder / "notify")
+        manager = self.listen(name)
+        self.client(*self.host_study("--max-trials", 1, "--local"), NOTIFY_SOCKET=name)
+        self.assert_silent(manager)
+        self.start_daemon(NOTIFY_SOCKET=name)
+        self.client(*self.host_study("--detach"))
+        probe = support.wait_until(lambda: self.processes("hbmtune-probe"), 60, "a probe runs")[0]
+        self.assertNotIn(b"NOTIFY_SOCKET", pathlib.Path(f"/proc/{probe}/environ").read_bytes())
+
+    def test_that_is_not_there_does_no_harm(self):
+        long = "/" + "x" * 200
+        for name, why in (("/nowhere/notify", "No such file"), ("notify", "is no path or @name"),
+                          (long, "is no path or @name"), (str(self.folder), "refused")):
+            self.log.unlink(missing_ok=True)
+            self.start_daemon(NOTIFY_SOCKET=name)
+            self.client("devices")
+            self.assertEqual(self.stop_daemon(), 0)
+            warnings = [line for line in self.log.read_text().splitlines()
+                        if "the service manager is not told" in line]
+            self.assertEqual(len(warnings), 2, name)
+            self.assertIn(name, warnings[0])
+            self.assertIn(why, warnings[0])
 
 
 class Http(support.Case):
