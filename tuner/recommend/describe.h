@@ -14,7 +14,7 @@ namespace hbmtune::tuner {
 std::string Differences(const TrainConfig& from, const TrainConfig& config);
 
 // The same in lines that together say the whole config: batch, checkpointing and precision always,
-// the rest where it differs from the framework's base. Two configs that differ have different words.
+// the rest where it differs from the framework's base. Configs that differ have different words.
 std::vector<std::string> Describe(Framework framework, const TrainConfig& config);
 
 }  // namespace hbmtune::tuner

@@ -114,7 +114,8 @@ struct LargerDevice {
 };
 
 // The config that needs least, without hints: settings at the smallest micro-batch, then those that
-// refine the best of them. Fails if no setting can be estimated.
+// refine the best of them, kMostLeastEstimates in all. Fails if no setting can be estimated.
+inline constexpr int kMostLeastEstimates = 160;
 absl::StatusOr<Shortfall> FindShortfall(const Space& space, const WorkloadEstimator& estimate);
 
 // The same with hints, pins aside. Each changes one tunable (and what that demands of others), the

@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 #include <optional>
+#include <utility>
 
 #include "kernels/core/units.h"
 #include "tuner/recommend/describe.h"
@@ -15,44 +16,71 @@ namespace {
 struct Least {
   TrainConfig config;
   Estimate estimate;
+  bool cut_short = false;  // there may be less among what was not estimated
 };
 
-// The config's peak. `refusal` keeps why the first of those was refused that were.
-int64_t TakeIfLess(const Workload& workload, const TrainConfig& config,
-                   const WorkloadEstimator& estimator, std::optional<Least>& least,
-                   absl::Status& refusal) {
-  absl::StatusOr<Estimate> estimate = estimator(workload, config);
-  if (!estimate.ok()) {
-    refusal.Update(estimate.status());
-    return INT64_MAX;
-  }
-  int64_t peak = estimate->peak_used_bytes;
-  if (!least || peak < least->estimate.peak_used_bytes) {
-    least = Least{config, *std::move(estimate)};
-  }
-  return peak;
-}
+// What of the configs shown to it needs least, by at most kMostLeastEstimates estimates.
+class LeastFinder {
+ public:
+  LeastFinder(Workload workload, const WorkloadEstimator& estimator)
+      : workload_(std::move(workload)), estimator_(estimator) {}
 
-// The setting that needs least, then its refining axes as long as they help.
-absl::StatusOr<Least> FindLeast(const Space& space, const WorkloadEstimator& estimator) {
-  absl::Status refusal;
-  std::optional<Least> least;
-  const std::vector<TrainConfig> settings = space.Settings();
-  Explore(settings, [&](size_t i) {
-    return -double(TakeIfLess(space.workload(), settings[i], estimator, least, refusal));
-  });
-  if (!least) {
-    return absl::FailedPreconditionError(
-        Text("no config of the space can be estimated: ", std::string(refusal.message())));
+  // The config's peak; infinite if it is refused or there were enough.
+  double Show(const TrainConfig& config) {
+    if (estimates_++ >= kMostLeastEstimates) return INFINITY;  // counted: see cut_short
+    absl::StatusOr<Estimate> estimate = estimator_(workload_, config);
+    if (!estimate.ok()) {
+      refusal_.Update(estimate.status());
+      return INFINITY;
+    }
+    const auto peak = double(estimate->peak_used_bytes);
+    if (!least_ || peak < Peak()) least_ = Least{config, *std::move(estimate), false};
+    return peak;
   }
-  int64_t before = INT64_MAX;
-  while (least->estimate.peak_used_bytes < before) {
-    before = least->estimate.peak_used_bytes;
-    for (const TrainConfig& refined : space.Refinements(least->config)) {
-      TakeIfLess(space.workload(), refined, estimator, least, refusal);
+
+  bool cut_short() const { return estimates_ > kMostLeastEstimates; }
+  double Peak() const { return double(least_->estimate.peak_used_bytes); }
+  const std::optional<Least>& least() const { return least_; }
+  // Why the first of those was refused that were.
+  const absl::Status& refusal() const { return refusal_; }
+
+ private:
+  Workload workload_;
+  const WorkloadEstimator& estimator_;
+  std::optional<Least> least_;
+  absl::Status refusal_;
+  int estimates_ = 0;
+};
+
+// The setting that needs least, then its refining axes as long as they help. Padded rows are ranked
+// by rows of full length: a run of ten steps costs ten times as much, and which is least differs
+// little.
+absl::StatusOr<Least> FindLeast(const Space& space, const WorkloadEstimator& estimator) {
+  Workload ranked = space.workload();
+  const bool padded = ranked.sequences.layout == SequenceLayout::kPadded;
+  if (padded) ranked.sequences.layout = SequenceLayout::kFixed;
+  LeastFinder finder(ranked, estimator);
+  std::vector<TrainConfig> settings = space.Settings();
+  std::reverse(settings.begin(), settings.end());  // those that save most first
+  Explore(settings, [&](size_t i) { return -finder.Show(settings[i]); });
+  if (!finder.least()) {
+    return absl::FailedPreconditionError(Text("no config of the space can be estimated: ",
+                                              std::string(finder.refusal().message())));
+  }
+  double before = INFINITY;
+  while (finder.Peak() < before) {
+    before = finder.Peak();
+    for (const TrainConfig& refined : space.Refinements(finder.least()->config)) {
+      finder.Show(refined);
     }
   }
-  return *std::move(least);
+  Least least = *finder.least();
+  least.cut_short = finder.cut_short();
+  if (!padded) return least;
+  absl::StatusOr<Estimate> estimate = estimator(space.workload(), least.config);
+  if (!estimate.ok()) return estimate.status();
+  least.estimate = *std::move(estimate);
+  return least;
 }
 
 std::string Message(const Workload& workload, const Least& least) {
@@ -74,6 +102,10 @@ std::string Message(const Workload& workload, const Least& least) {
   if (least.estimate.peak_used_bytes <= least.estimate.ceiling_bytes) {
     return Text("nothing fits in the host's memory: the config that needs least of the device (",
                 words, ") needs ", FormatBytes(least.estimate.host_bytes), " there");
+  }
+  if (least.cut_short) {
+    return Text("nothing fits in ", ceiling, ": the least of ", kMostLeastEstimates,
+                " that were estimated is ", needs);
   }
   return Text("nothing fits in ", ceiling, ": the least is ", needs);
 }

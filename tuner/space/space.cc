@@ -179,9 +179,14 @@ absl::StatusOr<Space> Space::Create(const Workload& workload, const DeviceFacts&
   if (status.ok() && device.host) status = CheckHost(workload, axes);
   if (!status.ok()) return status;
   space.axes_.insert(space.axes_.end(), axes.begin(), axes.end());
-  if (space.Settings().empty()) {
+  const size_t settings = space.Settings().size();
+  if (settings == 0) {
     TrainConfig base = space.WithMicroBatch(space.base_, space.micro_batches_.front());
     return Contradiction(workload, base, space.axes_);
+  }
+  if (settings > kMostSettings) {
+    return Illegal("the pins leave more than ", kMostSettings, " settings, too many to weigh "
+                   "against each other: give fewer fields a list of values");
   }
   return space;
 }
@@ -196,23 +201,25 @@ TrainConfig Space::WithMicroBatch(TrainConfig setting, int64_t micro_batch) cons
 
 std::vector<TrainConfig> Space::Settings() const {
   std::vector<TrainConfig> settings;
-  Walk(/*refine=*/false, WithMicroBatch(base_, micro_batches_.front()),
+  Walk(axes_, /*refine=*/false, WithMicroBatch(base_, micro_batches_.front()),
        [&](const TrainConfig& config) {
          settings.push_back(config);
-         return true;
+         return settings.size() <= kMostSettings;  // one more tells Create
        });
   return settings;
 }
 
-void Space::Walk(bool refine, const TrainConfig& base,
+// Conditions cover fields; what only values say (cpu_adam needs a stage) is checked here.
+bool Space::IsLegal(const TrainConfig& config) const {
+  return pins_.empty() ? CheckValues(workload_, config).ok() : Validate(workload_, config).ok();
+}
+
+void Space::Walk(const std::vector<Axis>& axes, bool refine, const TrainConfig& base,
                  const std::function<bool(const TrainConfig&)>& visit) const {
-  // Conditions cover fields; what only values say (cpu_adam needs a stage) is checked here.
   std::function<bool(const TrainConfig&)> checked = [&](const TrainConfig& config) {
-    bool legal = pins_.empty() ? CheckValues(workload_, config).ok()
-                               : Validate(workload_, config).ok();
-    return legal ? visit(config) : true;
+    return IsLegal(config) ? visit(config) : true;
   };
-  Walker(workload_, base, axes_, pins_, refine, checked).Walk();
+  Walker(workload_, base, axes, pins_, refine, checked).Walk();
 }
 
 std::vector<TrainConfig> Space::Refinements(const TrainConfig& config) const {
@@ -232,7 +239,7 @@ std::vector<TrainConfig> Space::Refinements(const TrainConfig& config) const {
 
 void Space::ForEach(const std::function<bool(const TrainConfig&)>& visit) const {
   const std::vector<int64_t> grid = Grid(micro_batches_);
-  Walk(/*refine=*/true, WithMicroBatch(base_, micro_batches_.front()),
+  Walk(axes_, /*refine=*/true, WithMicroBatch(base_, micro_batches_.front()),
        [&](const TrainConfig& setting) {
          return std::all_of(grid.begin(), grid.end(),
                             [&](int64_t m) { return visit(WithMicroBatch(setting, m)); });
@@ -256,12 +263,39 @@ std::optional<TrainConfig> Space::Sample(std::mt19937_64& random) const {
 }
 
 int64_t Space::Count() const {
-  int64_t settings = 0;
-  Walk(/*refine=*/true, WithMicroBatch(base_, micro_batches_.front()), [&](const TrainConfig&) {
-    ++settings;
-    return true;
-  });
-  return settings * static_cast<int64_t>(Grid(micro_batches_).size());
+  std::vector<Axis> deciding;
+  std::vector<std::pair<Axis, int64_t>> others;  // and how many of the values are legal
+  for (const Axis& axis : axes_) {
+    if (DecidesOthers(axis.path)) {
+      deciding.push_back(axis);
+    } else {
+      others.emplace_back(axis, 0);
+    }
+  }
+  // Whether a value of the others is legal does not hang on where it is asked.
+  auto legal_values = [&](const TrainConfig& config, const Axis& axis) {
+    return std::count_if(axis.values.begin(), axis.values.end(), [&](const Json& value) {
+      TrainConfig with = config;
+      SetAxis(axis.path, value, workload_.framework, with);
+      return IsLegal(with);
+    });
+  };
+  int64_t count = 0;
+  Walk(deciding, /*refine=*/true, WithMicroBatch(base_, micro_batches_.front()),
+       [&](const TrainConfig& config) {
+         int64_t product = 1;
+         for (auto& [axis, legal] : others) {
+           if (!Applies(axis.path, workload_, config)) {
+             if (ForbidsAbsence(pins_, axis, config)) product = 0;
+             continue;
+           }
+           if (legal == 0) legal = legal_values(config, axis);
+           product *= legal;
+         }
+         count += product;
+         return true;
+       });
+  return count * static_cast<int64_t>(Grid(micro_batches_).size());
 }
 
 bool Space::Contains(const TrainConfig& config) const {

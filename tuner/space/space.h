@@ -50,6 +50,10 @@ inline constexpr int64_t kLargestMicroBatch = 1024;
 // micro_batch, grad_accum and with the ranks global_batch, so that no product overflows.
 inline constexpr int64_t kMostSequencesPerRank = 1 << 20;
 
+// Most settings that pins with lists may make. A search spends about 60 µs on each before its first
+// estimate.
+inline constexpr size_t kMostSettings = 10'000;
+
 // The legal train configs of one workload. Legal by construction: an axis whose condition does not
 // hold (buckets without ZeRO, loss scale without fp16, …) keeps its default. Immutable.
 class Space {
@@ -89,9 +93,10 @@ class Space {
 
  private:
   Space() = default;
-  // Visits every legal choice of the axes over `base`; refining axes only if `refine`.
-  void Walk(bool refine, const TrainConfig& base,
+  // Visits every legal choice of `axes` over `base`; refining ones only if `refine`.
+  void Walk(const std::vector<Axis>& axes, bool refine, const TrainConfig& base,
             const std::function<bool(const TrainConfig&)>& visit) const;
+  bool IsLegal(const TrainConfig& config) const;
 
   Workload workload_;
   Pins pins_;

@@ -1,5 +1,8 @@
 #include "tuner/space/tunables.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace hbmtune::tuner {
 namespace {
 
@@ -177,6 +180,13 @@ bool Applies(std::string_view path, const Workload& workload, const TrainConfig&
     }
   }
   return true;
+}
+
+bool DecidesOthers(std::string_view path) {
+  constexpr std::string_view kDeciding[] = {
+      "precision",         "checkpoint.every",    "checkpoint.attention", "checkpoint.mlp",
+      "offload.optimizer", "offload.activations", "zero.stage", "promotion.grad_norm_threshold"};
+  return std::find(std::begin(kDeciding), std::end(kDeciding), path) != std::end(kDeciding);
 }
 
 std::vector<Axis> DefaultAxes(const Workload& w, const DeviceFacts& device) {

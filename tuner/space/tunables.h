@@ -29,6 +29,10 @@ std::span<const Tunable> Tunables();
 // always apply.
 bool Applies(std::string_view path, const Workload& workload, const TrainConfig& config);
 
+// True if whether another field applies, or is legal, hangs on this one. Every other field's values
+// are legal or not by themselves.
+bool DecidesOthers(std::string_view path);
+
 // What is searched unless pinned (README.md says why), in an order in which every axis comes after
 // those that its condition reads.
 std::vector<Axis> DefaultAxes(const Workload& workload, const DeviceFacts& device);

@@ -57,6 +57,30 @@ TEST(Shortfall, TellsTheLeastConfigAndWhatItNeeds) {
                     HasSubstr("micro-batch 1, checkpoint every layer, bf16 autocast")));
 }
 
+TEST(Shortfall, SaysThatItLookedAtTooFewToKnowTheLeast) {
+  // 21 stages, buckets and sizes that are one group for the search, times 64.
+  const Pins pins = {{"zero.sub_group_size", {10, 20, 30, 40}},
+                     {"zero.prefetch_bucket_size", {10, 20, 30, 40}},
+                     {"zero.max_live_parameters", {10, 20, 30, 40}}};
+  const Workload workload = MakeWorkload(Framework::kHfSdpaDeepspeed, "tiny-llama", 8);
+  EXPECT_THAT(Explain(workload, 1'000'000, pins).message,
+              HasSubstr("the least of 160 that were estimated is "));
+}
+
+TEST(Shortfall, RanksPaddedRowsByFullOnes) {
+  Workload workload = MakeWorkload(Framework::kFused);
+  workload.sequences.layout = SequenceLayout::kPadded;
+  const Space space = *Space::Create(workload, {});
+  int padded = 0;
+  absl::StatusOr<Shortfall> shortfall =
+      FindShortfall(space, [&](const Workload& w, const TrainConfig& c) {
+        padded += w.sequences.layout == SequenceLayout::kPadded;
+        return absl::StatusOr<Estimate>(Textbook(w, c, 1'000'000));
+      });
+  ASSERT_TRUE(shortfall.ok());
+  EXPECT_EQ(padded, 1);
+}
+
 TEST(Shortfall, SaysThatTheReserveTookAll) {
   EXPECT_THAT(Explain(MakeWorkload(Framework::kHfSdpa), 0).message,
               HasSubstr("the larger of 5 % and 2 GiB stays free, so none may be used"));

@@ -54,6 +54,43 @@ TEST_P(AnyFramework, HoldsLegalConfigsOnlyEachOnce) {
   }
 }
 
+// Count() multiplies the values of what decides nothing; here every config is visited.
+TEST_P(AnyFramework, CountsWhatItVisitsUnderPinsWithLists) {
+  const int64_t ranks = RunsOnOneRankOnly(GetParam()) ? 1 : 4;
+  const Workload workload = MakeWorkload(GetParam(), "tiny-llama", ranks);
+  const std::vector<std::pair<std::string, Json>> lists = {
+      {"precision", {"fp32", "fp16-amp", "bf16-amp", "bf16"}},
+      {"checkpoint.reentrant", {false, true}},
+      {"cleanup_every_steps", {0, 10}},
+      {"optimizer_loop", {"fused", "foreach"}},
+      {"loss_scale.window", {100, 1000}},
+      {"zero.sub_group_size", {1'000'000, 1'000'000'000}},
+      {"zero.overlap_comm", {true}},
+      {"fp32.norms", {true, false}},
+      {"promotion.grad_norm_threshold", {0, 0.5}},
+      {"promotion.hysteresis_ratio", {2.0, 3.0}},
+      {"offload.pressure_ratio", {0.5, 0.9}},
+      {"ddp.bucket_cap_mb", {25, 50, 100}}};
+  int compared = 0;
+  for (size_t skip = 0; skip < lists.size(); ++skip) {
+    Pins pins = {{"micro_batch", 1}, {"checkpoint.every", {0, 1}}, {"offload.optimizer", "none"}};
+    for (size_t i = 0; i < lists.size(); ++i) {
+      // Three neighbours of the list at a time, so that the walk stays short.
+      if ((i + lists.size() - skip) % lists.size() < 3) pins.insert(lists[i]);
+    }
+    if (GetParam() != Framework::kFused && !UsesDeepspeed(GetParam())) {
+      pins.erase("offload.optimizer");
+    }
+    absl::StatusOr<Space> space = Space::Create(workload, {}, pins);
+    if (!space.ok()) continue;  // a pin that the framework lacks
+    ++compared;
+    int64_t visited = 0;
+    space->ForEach([&](const TrainConfig&) { return ++visited > 0; });
+    EXPECT_EQ(visited, space->Count()) << skip;
+  }
+  EXPECT_GE(compared, 3);
+}
+
 TEST_P(AnyFramework, StartsFromSettingsThatItHolds) {
   Space space = Make(MakeWorkload(GetParam()));
   std::vector<TrainConfig> settings = space.Settings();
@@ -90,6 +127,16 @@ INSTANTIATE_TEST_SUITE_P(All, AnyFramework, testing::ValuesIn(kAllFrameworks),
                            for (char& c : name) c = std::isalnum(c) ? c : '_';
                            return name;
                          });
+
+TEST(Space, RefusesMoreSettingsThanCanBeWeighed) {
+  Json many = Json::array();
+  for (int i = 1; i <= 200; ++i) many.push_back(i);
+  absl::StatusOr<Space> space = Space::Create(MakeWorkload(Framework::kFused), {},
+                                              {{"cleanup_every_steps", many}});
+  ASSERT_FALSE(space.ok());
+  EXPECT_THAT(std::string(space.status().message()),
+              testing::HasSubstr("more than 10000 settings"));
+}
 
 TEST(Space, PartitionsOnlyOverRanksOrWithOffload) {
   EXPECT_EQ(Values(Make(MakeWorkload(Framework::kFused)), "zero.stage"),
