@@ -231,7 +231,9 @@ bool Server::ShouldLeave() {
   if (!options_.private_daemon) return false;
   if (acceptor_->IdleFor() < absl::Seconds(options_.idle_exit_seconds)) return false;
   studies_->CancelAttached("its client left");
-  return !studies_->HasUnfinished() && acceptor_->CloseIfUnused();
+  // Cancelled studies whose end cannot be stored would keep it for as long as the disk is full.
+  const bool stuck = !database_->degraded().empty();
+  return !studies_->HasUnfinished(stuck) && acceptor_->CloseIfUnused();
 }
 
 void Server::Drain() {

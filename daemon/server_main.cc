@@ -90,6 +90,7 @@ absl::Status Serve(const Options& options, ReadyNote& note, const ServiceManager
   if (!lock.ok()) return lock.status();
   Signals signals;  // before any thread
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk, not the end
   const SystemClock clock;
   const Log log(options.log_format, options.log_level, options.log_file);
   auto server = Server::Start(options, *std::move(lock), clock, log);

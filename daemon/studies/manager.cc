@@ -9,6 +9,16 @@
 #include "daemon/base/failpoint.h"
 
 namespace hbmtune::daemon {
+namespace {
+
+// "studies/7 WHAT, but its end cannot be stored now: WHY"
+absl::Status EndNotStored(int64_t study_id, const char* what, const absl::Status& why) {
+  return absl::Status(why.code(), absl::StrCat(StudyName(study_id), " ", what,
+                                               ", but its end cannot be stored now: ",
+                                               why.message()));
+}
+
+}  // namespace
 
 StudyManager::StudyManager(Parts parts) : parts_(std::move(parts)) {}
 
@@ -37,11 +47,18 @@ DeviceQueue::Callbacks StudyManager::MakeCallbacks() {
     StudyRunner(session, stop,
                 {parts_.store, parts_.prober, parts_.arbiter, parts_.gpus, parts_.node,
                  parts_.clock, parts_.log, parts_.count_trial,
-                 [this, &session] { TellQueued(session.plan().device.name); }})
+                 [this, &session] { TellQueued(session.plan().device.name); },
+                 [this, id = session.id()](const absl::Status& why) {
+                   for (const Done& done : TakeWaiters(id)) {
+                     done(EndNotStored(id, "is told to stop", why));
+                   }
+                 }})
         .Run();
   };
   callbacks.failed_to_open = [this](int64_t id, const absl::Status& why) { FailStudy(id, why); };
-  callbacks.left = [this](int64_t id) { TellWaiters(id); };
+  callbacks.left = [this](int64_t id) {
+    for (const Done& done : TakeWaiters(id)) done(Get(id));
+  };
   return callbacks;
 }
 
@@ -225,9 +242,7 @@ absl::StatusOr<StudyRecord> StudyManager::EndWaiting(StudyRecord record, const s
   absl::MutexLock lock(&mutex_);
   unstored_cancels_[record.id] = why;
   QueueOf(record.spec.device).Enqueue(record.id);
-  return absl::Status(status.code(),
-                      absl::StrCat(StudyName(record.id), " will not run, but its end cannot be ",
-                                   "stored now: ", status.message()));
+  return EndNotStored(record.id, "will not run", status);
 }
 
 void StudyManager::NoteCancel(const StudyRecord& record, const std::string& why) {
@@ -248,7 +263,7 @@ void StudyManager::Cancel(int64_t study_id, const std::string& why, Done done) {
     absl::MutexLock lock(&mutex_);
     auto queue = queues_.find(record->spec.device);
     if (queue != queues_.end()) found = queue->second->Remove(study_id, why);
-    // TellWaiters takes the lock, so it cannot pass between the removal and this.
+    // TakeWaiters takes the lock, so it cannot pass between the removal and this.
     if (found == DeviceQueue::Found::kRunning) {
       waiters_.emplace(study_id, std::move(done));
       return;
@@ -262,15 +277,13 @@ void StudyManager::Cancel(int64_t study_id, const std::string& why, Done done) {
   done(Get(study_id));  // it ended in between
 }
 
-void StudyManager::TellWaiters(int64_t study_id) {
+std::vector<StudyManager::Done> StudyManager::TakeWaiters(int64_t study_id) {
   std::vector<Done> waiting;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto [first, last] = waiters_.equal_range(study_id);
-    for (auto entry = first; entry != last; ++entry) waiting.push_back(std::move(entry->second));
-    waiters_.erase(first, last);
-  }
-  for (const Done& done : waiting) done(Get(study_id));
+  absl::MutexLock lock(&mutex_);
+  auto [first, last] = waiters_.equal_range(study_id);
+  for (auto entry = first; entry != last; ++entry) waiting.push_back(std::move(entry->second));
+  waiters_.erase(first, last);
+  return waiting;
 }
 
 absl::StatusOr<std::shared_ptr<Subscription>> StudyManager::Watch(int64_t study_id) {
@@ -330,9 +343,12 @@ void StudyManager::CancelAttached(const std::string& why) {
   }
 }
 
-bool StudyManager::HasUnfinished() {
+bool StudyManager::HasUnfinished(bool detached_alone) {
   auto unfinished = parts_.store.UnfinishedStudies();
-  return unfinished.ok() && !unfinished->empty();
+  return unfinished.ok() &&
+         std::any_of(unfinished->begin(), unfinished->end(), [&](const StudyRecord& record) {
+           return record.spec.detached || !detached_alone;
+         });
 }
 
 void StudyManager::Drain() {

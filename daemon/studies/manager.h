@@ -61,7 +61,9 @@ class StudyManager {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends a study; `done` is called once, with its last state, when it has ended: at once, or later
   // by the study's thread. The cancel is on disk before anything is stopped, so it outlives this
-  // daemon; where that cannot be written it holds for as long as the daemon lives.
+  // daemon; where that cannot be written it holds for as long as the daemon lives. `done` gets
+  // RESOURCE_EXHAUSTED when the end cannot be stored now: the study runs nothing, and ends when it
+  // can.
   using Done = std::function<void(absl::StatusOr<StudyRecord>)>;
   void Cancel(int64_t study_id, const std::string& why, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // First the study as it is, then what happens to it.
@@ -83,7 +85,8 @@ class StudyManager {
 
   // Cancels all studies that are not detached: their clients are gone.
   void CancelAttached(const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool HasUnfinished();
+  // Any, or of those alone that go on without their clients.
+  bool HasUnfinished(bool detached_alone = false);
 
   // Stops the running trials and starts none; studies stay as they are, for the next start. New
   // ones are refused with UNAVAILABLE. Does not wait: the destructor does.
@@ -101,7 +104,8 @@ class StudyManager {
   void NoteCancel(const StudyRecord& record, const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<StudyRecord> EndWaiting(StudyRecord record, const std::string& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void TellWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those who wait for its end.
+  std::vector<Done> TakeWaiters(int64_t study_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // What a queued study waits for; "" if nothing keeps it from running.
   std::string WaitReason(const StudyRecord& record) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Those that wait for the device are told anew what they wait for.

@@ -53,8 +53,9 @@ StudyRunner::StudyRunner(StudySession& session, StopRequest& stop, const Parts& 
     : session_(session), stop_(stop), parts_(parts) {}
 
 void StudyRunner::Run() {
-  absl::Status status =
-      Persist([this] { return session_.SetState(StudyState::kRunning, ""); });
+  absl::Status status = Persist(stop_.cancellation(), [this] {
+    return session_.SetState(StudyState::kRunning, "");
+  });
   if (status.ok()) {
     parts_.log.Info("study runs", {{"study", session_.id()},
                              {"device", session_.plan().device.name}});
@@ -65,7 +66,8 @@ void StudyRunner::Run() {
       }
     }
   }
-  if (stop_.reason() == StopReason::kCancel && CollectCutShort()) {
+  const bool cancelled = stop_.reason() == StopReason::kCancel && !session_.Snapshot().ended();
+  if (cancelled && CollectCutShort()) {
     End(StudyState::kCancelled, stop_.message());
   }
   parts_.node.give_back(session_.plan().device.name);
@@ -76,22 +78,25 @@ void StudyRunner::SetMessage(const std::string& message) {
   parts_.waits_otherwise();
 }
 
-absl::Status StudyRunner::Persist(const std::function<absl::Status()>& attempt) {
+absl::Status StudyRunner::Persist(const Cancellation& give_up,
+                                  const std::function<absl::Status()>& attempt) {
   for (std::string told;;) {
     absl::Status status = attempt();
     const bool wait = absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status);
     if (!wait) {
-      if (!told.empty() && status.ok()) SetMessage("");
+      // Unless a state with a message of its own was stored.
+      if (!told.empty() && status.ok() && session_.Snapshot().message == told) SetMessage("");
       return status;
     }
-    if (stopped()) return status;
+    if (give_up.cancelled()) return status;
     const std::string why = absl::StrCat("waits: ", std::string(status.message()));
     if (told.empty()) {
       parts_.log.Warning("study waits", {{"study", session_.id()}, {"error", status}});
     }
     if (why != told) SetMessage(why);
     told = why;
-    SleepUnlessStopped(stop_.cancellation(), kRetryEvery);
+    if (stop_.reason() == StopReason::kCancel) parts_.held_up(status);
+    SleepUnlessStopped(give_up, kRetryEvery);
   }
 }
 
@@ -118,7 +123,7 @@ void StudyRunner::ServeProbers() {
 
 bool StudyRunner::RunNext() {
   StudySession::Suggestion suggestion;
-  absl::Status status = Persist([&] {
+  absl::Status status = Persist(stop_.cancellation(), [&] {
     auto next = session_.Suggest(&stop_.cancellation());
     if (!next.ok()) return next.status();
     suggestion = *std::move(next);
@@ -137,8 +142,9 @@ bool StudyRunner::RunNext() {
 
 bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
   TrialRecord& trial = *suggestion.trial;
-  absl::Status status =
-      Persist([&] { return suggestion.give_up ? Collect(trial) : Execute(trial); });
+  absl::Status status = Persist(stop_.cancellation(), [&] {
+    return suggestion.give_up ? Collect(trial) : Execute(trial);
+  });
   if (!status.ok()) {
     if (!stopped()) {
       Abandon(trial);
@@ -165,10 +171,10 @@ bool StudyRunner::Finish(TrialRecord& trial) {
   trial.state = TrialState::kFinished;
   trial.end_time = parts_.clock.Now();
   trial.seconds = absl::ToDoubleSeconds(trial.end_time - trial.start_time);
-  absl::Status status = Persist([&] { return session_.Complete(trial); });
+  absl::Status status = Persist(stop_.leaving(), [&] { return session_.Complete(trial); });
   if (!status.ok()) {
-    parts_.log.Error("the result of a trial is lost",
-               {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
+    parts_.log.Error("a result is not stored: the next start looks for its probe's copy",
+                     {{"trial", TrialName(trial.study_id, trial.number)}, {"error", status}});
     return false;
   }
   Failpoint("trial-committed");
@@ -307,11 +313,12 @@ std::string StudyRunner::EndMessage(const std::string& why) const {
 }
 
 void StudyRunner::End(StudyState state, const std::string& message) {
-  absl::Status status = session_.SetState(state, message);
   // Also of a cancelled study: left RUNNING, it would go on after the next start.
-  while (absl::IsResourceExhausted(status) && !stop_.draining()) {
-    absl::SleepFor(kRetryEvery);
-    status = session_.SetState(state, message);
+  absl::Status status =
+      Persist(stop_.leaving(), [&] { return session_.SetState(state, message); });
+  if (!status.ok()) {
+    return parts_.log.Error("the end of a study is not stored",
+                            {{"study", session_.id()}, {"error", status}});
   }
   parts_.log.Info("study ends", {{"study", session_.id()},
                            {"state", Name(state)},

@@ -53,7 +53,8 @@ class StopRequest {
 
 // Runs a study on this thread until it is over or told to stop: asks the session for trials, runs
 // each (an estimate on a modelled device, a probe elsewhere) and hands back the results. When the
-// disk is full it waits, keeping what it holds.
+// disk is full it waits, keeping what it holds: results and the study's end until the daemon
+// leaves, also if the study is cancelled meanwhile.
 class StudyRunner {
  public:
   using TrialCounter = std::function<void(const TrialRecord&, DeviceKind)>;
@@ -75,6 +76,8 @@ class StudyRunner {
     TrialCounter count;
     // What the study waits for has changed.
     std::function<void()> waits_otherwise = [] {};
+    // It was cancelled, and cannot end because the store takes nothing: again at every attempt.
+    std::function<void(const absl::Status&)> held_up = [](const absl::Status&) {};
   };
   StudyRunner(StudySession& session, StopRequest& stop, const Parts& parts);
 
@@ -102,8 +105,9 @@ class StudyRunner {
   ProbeTask TaskFor(const TrialRecord& trial) const;
   void End(StudyState state, const std::string& message);
   std::string EndMessage(const std::string& why) const;
-  // Repeats `attempt` while the store or the device is out of reach; the last status otherwise.
-  absl::Status Persist(const std::function<absl::Status()>& attempt);
+  // Repeats `attempt` while the store or the device is out of reach, and says so, until `give_up`;
+  // the last status.
+  absl::Status Persist(const Cancellation& give_up, const std::function<absl::Status()>& attempt);
   void SetMessage(const std::string& message);
 
   StudySession& session_;

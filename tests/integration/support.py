@@ -218,6 +218,18 @@ class Case(unittest.TestCase):
         return [trial for event, trial, rest in self.journal_lines()
                 if event == "finished" and rest != "CANCELLED"]
 
+    def stopped_probe(self):
+        """The pid of a probe, stopped in the middle of a trial after a finished one: whatever it is
+        told, it does not end. None if there is no such now."""
+        for event, trial, rest in self.journal_lines()[-1:]:
+            if event != "started" or not self.finished_trials():
+                return None
+            os.kill(int(rest), signal.SIGSTOP)
+            if self.journal_lines()[-1][:2] == ("started", trial):
+                return int(rest)
+            os.kill(int(rest), signal.SIGCONT)
+        return None
+
     def processes(self, program):
         """Pids of this test's own processes that run that program."""
         def runs(pid):

@@ -319,12 +319,16 @@ class Disk(support.Case):
                 tuning.GetStudyRequest(name=study.name),
                 timeout=TIMEOUT).state == tuning.STUDY_STATE_RUNNING, 60, "it runs")
             self.limit_files(4096)
-            cancelled = client.tuning.CancelStudy.future(
-                tuning.CancelStudyRequest(name=study.name), timeout=TIMEOUT)
-            time.sleep(2)
-            self.assertFalse(cancelled.done())
+            ask = tuning.CancelStudyRequest(name=study.name)
+            with self.assertRaises(grpc.RpcError) as caught:
+                client.tuning.CancelStudy(ask, timeout=TIMEOUT)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self.assertIn("is told to stop, but its end cannot be stored now: cannot write ",
+                          caught.exception.details())
             self.limit_files(resource.RLIM_INFINITY)
-            self.assertEqual(cancelled.result().state, tuning.STUDY_STATE_CANCELLED)
+            support.wait_until(lambda: client.tuning.GetStudy(
+                tuning.GetStudyRequest(name=study.name),
+                timeout=TIMEOUT).state == tuning.STUDY_STATE_CANCELLED, 60, "it ends")
         self.kill_daemon()
         self.start_daemon()
         self.assertEqual(self.client_json("show", 1)["study"]["state"], "cancelled")

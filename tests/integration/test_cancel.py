@@ -152,17 +152,6 @@ class Killed(support.Case):
         self.assertEqual(self.processes("hbmtune-probe"), [])
         self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
 
-    def running_probe(self):
-        """Its pid, stopped in the middle of a trial: whatever it is told, it does not end."""
-        for event, trial, rest in self.journal_lines()[-1:]:
-            if event != "started" or not self.finished_trials():
-                return None
-            os.kill(int(rest), signal.SIGSTOP)
-            if self.journal_lines()[-1][:2] == ("started", trial):
-                return int(rest)
-            os.kill(int(rest), signal.SIGCONT)
-        return None
-
     def was_interrupted(self, pid):
         """SIGINT is pending: the daemon has told it to stop."""
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
@@ -172,7 +161,7 @@ class Killed(support.Case):
     def test_a_cancel_that_a_probe_was_told_of_holds(self):
         self.start_daemon()
         self.client(*self.host_study("--detach"))
-        probe = support.wait_until(self.running_probe, 60, "a probe runs, after a finished trial")
+        probe = support.wait_until(self.stopped_probe, 60, "a probe runs, after a finished trial")
         self.spawn_client("cancel", 1)
         support.wait_until(lambda: self.was_interrupted(probe), 30, "the probe is told to stop")
         self.kill_daemon()
@@ -221,7 +210,7 @@ class KilledBesideUnit(Killed):
     def test_a_cancel_while_the_earlier_probe_is_waited_for(self):
         self.start_daemon()
         self.client(*self.host_study("--detach"))
-        probe = support.wait_until(self.running_probe, 60, "a probe runs, after a finished trial")
+        probe = support.wait_until(self.stopped_probe, 60, "a probe runs, after a finished trial")
         self.kill_daemon()
         self.start_daemon()
         support.wait_until(

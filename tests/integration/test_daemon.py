@@ -94,25 +94,78 @@ class FullDisk(support.Case):
         self.client(*words)
         self.assertEqual(len(self.client_json("studies")), 2)
 
-
     def test_a_cancel_holds_and_is_stored_when_there_is_room(self):
         self.start_daemon()
         for _ in range(2):
             self.client(*self.host_study("--detach"))
         support.wait_until(self.finished_trials, 60, "a trial finishes")
         self.limit_files(4096)
-        sentence = self.sentence("cancel", 2, code=support.FAILED)
-        self.assertIn("studies/2 will not run, but its end cannot be stored now", sentence)
-        cancelling = self.spawn_client("cancel", 1)
-        support.wait_until(lambda: "a cancel is not stored" in self.log.read_text()
-                           and not self.processes("hbmtune-probe"), 30, "the probe is stopped")
-        self.assertIsNone(cancelling.poll(), "told that it has ended before that is stored")
+        for study, what in ((2, "will not run"), (1, "is told to stop")):
+            sentence = self.sentence("cancel", study, code=support.FAILED)
+            self.assertIn(f"studies/{study} {what}, but its end cannot be stored now: cannot write "
+                          f"{self.folder}/data/hbmtune.db", sentence)
+        self.assertIn("a cancel is not stored", self.log.read_text())
+        self.assertEqual(self.processes("hbmtune-probe"), [])
         begun = len(self.journal_lines())
         self.limit_files(resource.RLIM_INFINITY)
-        out, err = cancelling.communicate(timeout=60)
-        self.assertIn("study 1: cancelled", out, err)
-        self.assertEqual(self.wait_for_study(2)["state"], "cancelled")
+        for study in (1, 2):
+            self.assertEqual(self.wait_for_study(study)["state"], "cancelled")
         self.assertEqual(len(self.journal_lines()), begun)
+
+    def finish_a_trial_without_room(self):
+        """A study of which one trial is stored, and the next has ended and cannot be: both."""
+        self.start_daemon()
+        self.client(*self.host_study("--detach"))
+        probe = support.wait_until(self.stopped_probe, 60, "a probe runs, after a finished trial")
+        self.limit_files(4096)
+        os.kill(probe, signal.SIGCONT)
+        support.wait_until(lambda: self.message().startswith("waits: cannot write "), 120,
+                           "the study says what it waits for")
+        self.assertEqual(self.client_json("show", 1)["study"]["progress"]["finished_trials"], 1)
+        trials = self.finished_trials()
+        self.assertEqual(len(trials), 2)
+        self.assertIn("its end cannot be stored now: cannot write ",
+                      self.sentence("cancel", 1, code=support.FAILED))
+        self.assertEqual(self.client_json("show", 1)["study"]["state"], "running")
+        self.assertIn("waits: cannot write ", self.message())
+        return trials
+
+    def message(self):
+        return self.client_json("show", 1)["study"]["message"]
+
+    def assert_finished(self, trials):
+        found = {trial["trial"] for trial in self.client_json("show", 1)["trials"]
+                 if trial["state"] == "finished"}
+        self.assertEqual(found, set(trials))
+
+    def test_the_result_of_a_cancelled_study_is_kept_until_there_is_room(self):
+        trials = self.finish_a_trial_without_room()
+        self.limit_files(resource.RLIM_INFINITY)
+        study = self.wait_for_study()
+        self.assertEqual((study["state"], study["message"]),
+                         ("cancelled", "cancelled by a client"))
+        self.assert_finished(trials)
+
+    def test_a_stop_does_not_wait_for_room_and_loses_no_result(self):
+        trials = self.finish_a_trial_without_room()
+        self.assertEqual(self.stop_daemon(), 0)
+        self.start_daemon()  # there is room: the study goes on, its cancel was not stored
+        support.wait_until(lambda: self.client_json("show", 1)["study"]["progress"][
+            "finished_trials"] >= 2, 60, "the result is taken from the probe's file")
+        self.client("cancel", 1)
+        self.assertLessEqual(set(trials), set(self.finished_trials()))
+        self.assertEqual(len(set(self.finished_trials())), len(self.finished_trials()))
+        self.assert_finished(self.finished_trials())
+
+    def test_a_private_daemon_leaves_although_it_cannot_store_an_end(self):
+        client = self.spawn_client(*self.host_study("--local"))
+        pid = support.wait_until(lambda: self.processes("hbmtuned"), 60, "it runs")[0]
+        support.wait_until(lambda: self.processes("hbmtune-probe"), 60, "a probe runs")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        client.kill()
+        client.communicate()
+        support.wait_until(lambda: not self.processes("hbmtuned"), 90, "it leaves")
+        self.assertEqual(self.processes("hbmtune-probe"), [])
 
 
 class Stopping(support.Case):
