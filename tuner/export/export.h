@@ -17,7 +17,8 @@ namespace hbmtune {
 
 // The files that a framework reads.
 //   deepspeed   ds_config.json, keys of DeepSpeed 0.19
-//   hf          JSON of transformers.TrainingArguments, nothing else in it
+//   hf          JSON of transformers.TrainingArguments; with LoRA, and only then, a part
+//               "lora_config" of its own: arguments of peft.LoraConfig, to be taken out first
 //   accelerate  YAML that `accelerate launch --config_file` takes
 //   env         shell lines with the environment variables that matter; only real ones
 //   model       JSON of arguments to AutoModelForCausalLM.from_pretrained: dtype and attention,

@@ -30,6 +30,9 @@ void ReadEnvironment(const std::string& text, TrainConfig& config);
 // Name under which the files refer to the DeepSpeed one.
 inline constexpr const char* kDeepspeedFile = "ds_config.json";
 
+// Key of the hf file under which LoRA's settings stand, apart from TrainingArguments.
+inline constexpr const char* kLoraPart = "lora_config";
+
 // The text as a JSON object; throws std::invalid_argument.
 Json ParseObject(const std::string& text);
 // json[key] as a T, or `otherwise` if it is absent; throws std::invalid_argument that names it.

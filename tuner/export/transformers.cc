@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/model/parameters.h"
 #include "tuner/export/formats.h"
 
 // TrainingArguments and from_pretrained of Transformers 4 and 5. `gradient_checkpointing` is the
@@ -19,6 +24,30 @@ bool Autocast(const TrainConfig& config) { return config.compute_dtype != config
 const char* TorchName(Dtype dtype) {
   if (dtype == Dtype::kBf16) return "bfloat16";
   return dtype == Dtype::kF16 ? "float16" : "float32";
+}
+
+// Names of the modules that get adapters, each once: PEFT takes all that end so.
+std::vector<std::string> TargetModules(const Workload& workload) {
+  std::vector<std::string> names;
+  for (const ParameterEntry& entry : LoraTable(workload.model, workload.lora)) {
+    const std::string module = entry.name.substr(0, entry.name.rfind(".lora_"));
+    std::string name = module.substr(module.rfind('.') + 1);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+// Arguments of peft.LoraConfig (PEFT 0.21), which counts alpha in whole numbers where it is one.
+Json LoraConfig(const Workload& workload) {
+  const LoraSpec& lora = workload.lora;
+  const bool whole = lora.alpha == std::floor(lora.alpha) && lora.alpha < 1e15;
+  return {{"task_type", "CAUSAL_LM"},
+          {"r", lora.rank},
+          {"lora_alpha", whole ? Json(static_cast<int64_t>(lora.alpha)) : Json(lora.alpha)},
+          {"lora_dropout", lora.dropout},
+          {"target_modules", TargetModules(workload)},
+          {"bias", "none"},
+          {"fan_in_fan_out", workload.model.architecture == Architecture::kGpt2}};
 }
 
 }  // namespace
@@ -43,6 +72,7 @@ std::string WriteTrainingArguments(const Workload& workload, const TrainConfig& 
   }
   if (UsesDdp(workload.framework)) json["ddp_bucket_cap_mb"] = config.ddp.bucket_cap_mb;
   if (deepspeed) json["deepspeed"] = kDeepspeedFile;
+  if (workload.lora.rank > 0) json[kLoraPart] = LoraConfig(workload);
   return json.dump(2) + "\n";
 }
 

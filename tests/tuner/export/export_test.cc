@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "kernels/core/json.h"
 #include "kernels/core/precision.h"
 #include "tests/tuner/workloads.h"
@@ -173,6 +175,65 @@ TEST(Import, RefusesVariablesThatNothingReads) {
   EXPECT_THAT(ImportError(ExportFormat::kEnv, "export PYTORCH_HIP_ALLOC_CONF=magic:1\n"),
               HasSubstr("no setting 'magic'"));
   EXPECT_EQ(ImportError(ExportFormat::kEnv, "export HSA_ENABLE_SDMA=1\n"), "");
+}
+
+// Fields of peft.LoraConfig in PEFT 0.21.2 (huggingface.co/docs/peft, package_reference/lora).
+const std::set<std::string> kPeftKeys = {
+    "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path",
+    "revision", "inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha",
+    "lora_dropout", "fan_in_fan_out", "bias", "use_rslora", "modules_to_save",
+    "init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern",
+    "alpha_pattern", "megatron_config", "megatron_core", "trainable_token_indices",
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config", "use_dora", "velora_config",
+    "alora_invocation_tokens", "use_qalora", "qalora_group_size", "monteclora_config",
+    "layer_replication", "runtime_config", "lora_bias", "target_parameters", "use_bdlora",
+    "arrow_config", "kasa_config", "ensure_weight_tying"};
+
+Json LoraPart(const std::string& model, const std::string& targets, Framework framework) {
+  Workload workload = MakeWorkload(framework, model);
+  workload.lora = {.rank = 8, .alpha = 32, .dropout = 0.05, .targets = targets};
+  Json json = Json::parse(Text(workload, BaseConfig(framework, {}), ExportFormat::kHf));
+  return json.value("lora_config", Json());
+}
+
+TEST(Export, WritesLoraAsPeftTakesIt) {
+  for (Framework framework : {Framework::kHfSdpa, Framework::kHfEager}) {
+    for (const char* model : {"llama2-7b", "qwen2-7b", "falcon-7b", "gpt2"}) {
+      for (const char* targets : {"attention", "all-linear"}) {
+        Json part = LoraPart(model, targets, framework);
+        ASSERT_TRUE(part.is_object()) << model;
+        for (const auto& [key, value] : part.items()) {
+          EXPECT_TRUE(kPeftKeys.contains(key)) << key;
+        }
+        EXPECT_EQ(part["r"], 8);
+        EXPECT_EQ(part["lora_alpha"].dump(), "32");  // PEFT's is a whole number
+        EXPECT_EQ(part["lora_dropout"], 0.05);
+        EXPECT_EQ(part["bias"], "none");
+        EXPECT_EQ(part["task_type"], "CAUSAL_LM");
+        EXPECT_EQ(part["fan_in_fan_out"], std::string(model) == "gpt2");
+      }
+    }
+  }
+}
+
+TEST(Export, NamesLorasTargetsByModule) {
+  auto targets = [](const char* model, const char* which) {
+    return LoraPart(model, which, Framework::kHfSdpa)["target_modules"];
+  };
+  EXPECT_EQ(targets("llama2-7b", "attention"), (Json{"q_proj", "v_proj"}));
+  EXPECT_EQ(targets("llama2-7b", "all-linear"),
+            (Json{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
+  EXPECT_EQ(targets("gpt2", "attention"), Json::array({"c_attn"}));
+  EXPECT_EQ(targets("gpt2", "all-linear"), (Json{"c_attn", "c_proj", "c_fc"}));
+  EXPECT_EQ(targets("falcon-7b", "all-linear"),
+            (Json{"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"}));
+}
+
+TEST(Export, WritesNoLoraPartForAFullFineTune) {
+  Workload workload = MakeWorkload(Framework::kHfSdpa);
+  Json json =
+      Json::parse(Text(workload, BaseConfig(workload.framework, {}), ExportFormat::kHf));
+  EXPECT_FALSE(json.contains("lora_config"));
 }
 
 }  // namespace
