@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "client/describe.h"
+#include "client/output.h"
+#include "client/screen.h"
 #include "client/text.h"
 #include "kernels/core/units.h"
 #include "proto/convert.h"
@@ -16,13 +18,31 @@ double SecondsSince(ProgressView::Clock::time_point then, ProgressView::Clock::t
   return std::max(0.0, std::chrono::duration<double>(now - then).count());
 }
 
+// What it waits for; empty while it does not.
+std::string WaitOf(const v1::Study& study) {
+  const bool queued = study.state() == v1::STUDY_STATE_QUEUED;
+  if (!queued) return study.state() == v1::STUDY_STATE_RUNNING ? study.message() : "";
+  return study.message().empty() ? "waiting" : "waiting: " + study.message();
+}
+
+}  // namespace
+
 std::string Trials(const v1::Progress& progress) {
   std::string text = std::to_string(progress.finished_trials());
   if (progress.expected_trials() > 0) text += "/" + std::to_string(progress.expected_trials());
   return text + (text == "1" ? " trial" : " trials");
 }
 
-}  // namespace
+void WaitNote::OnStudy(const v1::Study& study) {
+  const bool queued = study.state() == v1::STUDY_STATE_QUEUED;
+  // A study that was just made is queued for an instant: nothing to tell yet.
+  if (HasEnded(study) || (queued && study.message().empty())) return;
+  std::string wait = WaitOf(study);
+  if (wait == told_) return;
+  WriteOut(stderr, "hbmtune: study " + NumberOf(study.name()) + ": " +
+                       (wait.empty() ? "goes on" : Harmless(wait)) + "\n");
+  told_ = std::move(wait);
+}
 
 std::string NumberOf(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
@@ -62,6 +82,7 @@ std::string TrialLine(const v1::Trial& trial, const v1::Workload& workload) {
 void ProgressView::OnStudy(const v1::Study& study, Clock::time_point now) {
   study_ = study;
   study_time_ = now;
+  if (!terminal_.interactive()) wait_note_.OnStudy(study);
   bool tell = !space_told_ && study.space().legal() > 0;
   if (tell && (terminal_.interactive() || plain_ == Plain::kLines)) {
     terminal_.Print("space    " +
@@ -136,9 +157,7 @@ std::string ProgressView::Line(Clock::time_point now) const {
   if (study_.state() == v1::STUDY_STATE_CANCELLED) return line + " · cancelled";
   if (study_.state() == v1::STUDY_STATE_FAILED) return line + " · failed";
   if (HasEnded(study_)) return line;
-  const std::string& message = study_.message();
-  if (!running) return line + " · waiting" + (message.empty() ? "" : ": " + message);
-  if (!message.empty()) return line + " · " + message;  // "waits: a job holds the device"
+  if (const std::string wait = WaitOf(study_); !wait.empty()) return line + " · " + wait;
   if (!progress.trying().empty()) line += " · " + progress.trying();
   if (step_ >= 0) line += ", step " + std::to_string(step_ + 1);
   return line;

@@ -8,6 +8,16 @@
 
 namespace hbmtune::client {
 
+// Where there is no live line: one line on stderr when what a study waits for changes, and when it
+// goes on.
+class WaitNote {
+ public:
+  void OnStudy(const v1::Study& study);
+
+ private:
+  std::string told_;
+};
+
 // Where a study is: one live line on a terminal; elsewhere a plain line for each trial that ends.
 // Not for several threads at once.
 class ProgressView {
@@ -44,8 +54,12 @@ class ProgressView {
   Clock::time_point study_time_;
   int64_t step_ = -1;  // of the running trial
   std::string notice_;
+  WaitNote wait_note_;
   bool space_told_ = false;
 };
+
+// "4 trials", "4/11 trials": those that ended, of those that are expected.
+std::string Trials(const v1::Progress& progress);
 
 // "trial 4  OUT_OF_MEMORY  micro-batch 16 …: what happened" or its figures.
 std::string TrialLine(const v1::Trial& trial, const v1::Workload& workload);

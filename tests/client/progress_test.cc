@@ -101,6 +101,44 @@ TEST_F(ProgressTest, AQueuedStudySaysWhatItWaitsFor) {
   EXPECT_TRUE(view_.Line(start_).ends_with(" 0 trials · waiting")) << view_.Line(start_);
 }
 
+// What a note says on stderr of these studies, one after the other.
+std::string Noted(const std::vector<v1::Study>& studies) {
+  WaitNote note;
+  ::testing::internal::CaptureStderr();
+  for (const v1::Study& study : studies) note.OnStudy(study);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST_F(ProgressTest, WhatAStudyWaitsForIsNotedWhenItChanges) {
+  v1::Study made = study_, queued = study_, held = study_, ended = study_;
+  made.set_state(v1::STUDY_STATE_QUEUED);
+  queued.set_state(v1::STUDY_STATE_QUEUED);
+  queued.set_message("study 6 runs on host");
+  held.set_message("waits: job train holds\nhost");
+  ended.set_state(v1::STUDY_STATE_SUCCEEDED);
+  ended.set_message("no config is expected to be faster");
+  EXPECT_EQ(Noted({made, queued, queued, held, study_, study_, ended}),
+            "hbmtune: study 7: waiting: study 6 runs on host\n"
+            "hbmtune: study 7: waits: job train holds?host\n"
+            "hbmtune: study 7: goes on\n");
+  EXPECT_EQ(Noted({made, study_, ended}), "");
+}
+
+TEST_F(ProgressTest, WhereThereIsATerminalTheLiveLineSaysSo) {
+  study_.set_message("waits: job train holds host");
+  Terminal wide{stdout, true, false, 80};
+  ProgressView on_terminal{wide, ProgressView::Plain::kLines};
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  on_terminal.OnStudy(study_, start_);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  view_.OnStudy(study_, start_);
+  ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "hbmtune: study 7: waits: job train holds host\n");
+}
+
 TEST_F(ProgressTest, ATrialThatRanOutOfMemorySaysHow) {
   v1::Trial trial;
   trial.set_name("studies/7/trials/3");
