@@ -18,9 +18,18 @@ std::string Every(int64_t interval, const std::string& what) {
   return "one " + what + " in " + std::to_string(interval);
 }
 
-std::string DescribeBatch(const TrainConfig& config) {
-  return "micro-batch " + std::to_string(config.micro_batch) + " × accumulation " +
-         std::to_string(config.grad_accum);
+std::vector<std::string> BatchParts(const TrainConfig& config) {
+  return {"micro-batch " + std::to_string(config.micro_batch),
+          "accumulation " + std::to_string(config.grad_accum)};
+}
+
+std::string Joined(const std::vector<std::string>& parts, std::string_view between = ", ") {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += between;
+    text += part;
+  }
+  return text;
 }
 
 std::string DescribeCheckpoint(const CheckpointConfig& checkpoint) {
@@ -42,15 +51,16 @@ std::string DescribePrecision(const TrainConfig& config, Framework framework) {
   return config.master_weights ? text + ", fp32 masters" : text;
 }
 
+// 200000000 is 2e8 to those who write DeepSpeed configs; never rounded.
 std::string Elements(int64_t count) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", static_cast<double>(count));
-  std::string shorter = text;  // "2e+08" → "2e8"
-  if (size_t at = shorter.find("e+0"); at != std::string::npos) shorter.erase(at + 1, 2);
-  return shorter;
+  int64_t exponent = 0;
+  int64_t digits = count;
+  for (; digits >= 10 && digits % 10 == 0; digits /= 10) ++exponent;
+  if (exponent < 3) return std::to_string(count);
+  return std::to_string(digits) + "e" + std::to_string(exponent);
 }
 
-std::string DescribeZero(const TrainConfig& config, Framework framework) {
+std::vector<std::string> ZeroParts(const TrainConfig& config, Framework framework) {
   std::vector<std::string> parts;
   bool partitions = config.zero.stage > 0 || UsesDeepspeed(framework);
   if (partitions) parts.push_back("ZeRO " + std::to_string(config.zero.stage));
@@ -67,24 +77,32 @@ std::string DescribeZero(const TrainConfig& config, Framework framework) {
     parts.push_back("buckets " + Elements(config.zero.reduce_bucket_size));
     if (config.zero.overlap_comm) parts.push_back("overlapped");
   }
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
+  return parts;
 }
 
-// "allocator.max_split_size_mb" → "max-split-size-mb 128".
-std::string DescribeRest(const TrainConfig& config) {
-  std::string text;
-  for (const std::string& path : FieldPaths<TrainConfig>()) {
-    bool told = path.starts_with("allocator.") || path.starts_with("ddp.") ||
-                path.starts_with("promotion.") || path == "loss_chunk_tokens" ||
-                path == "attention" || path == "optimizer_loop" || path == "cleanup_every_steps";
-    auto value = GetField(config, path);
-    if (!told || !value || value == GetField(TrainConfig{}, path)) continue;
-    std::string shown = value->is_string() ? value->get<std::string>() : value->dump();
-    text += (text.empty() ? "" : ", ") + FlagName(path).substr(2) + " " + shown;
+// Fields that the other parts tell.
+bool IsTold(const std::string& path) {
+  static const std::vector<std::string> kTold = {
+      "micro_batch",       "grad_accum",            "param_dtype",
+      "compute_dtype",     "optimizer_state_dtype", "master_weights",
+      "checkpoint.every",  "checkpoint.attention",  "checkpoint.mlp",
+      "checkpoint.keep_inputs", "checkpoint.reentrant", "offload.optimizer",
+      "offload.activations", "zero.stage", "zero.reduce_bucket_size", "zero.overlap_comm"};
+  return std::find(kTold.begin(), kTold.end(), path) != kTold.end();
+}
+
+// What else is not as it is by itself, in this precision.
+std::vector<std::string> RestParts(const TrainConfig& config, Framework framework) {
+  TrainConfig usual;
+  if (auto precision = PrecisionOf(framework, config)) {
+    ApplyPrecision(*precision, framework, usual);
   }
-  return text;
+  std::vector<std::string> parts;
+  for (const std::string& path : FieldPaths<TrainConfig>()) {
+    if (IsTold(path) || GetField(config, path) == GetField(usual, path)) continue;
+    parts.push_back(DescribeField(config, path));
+  }
+  return parts;
 }
 
 std::string DescribeSequences(const Workload& workload) {
@@ -116,20 +134,36 @@ std::string DescribeWorkload(const Workload& workload) {
 }
 
 std::vector<std::string> DescribeConfig(const TrainConfig& config, Framework framework) {
-  std::vector<std::string> lines = {DescribeBatch(config), DescribeCheckpoint(config.checkpoint),
+  std::vector<std::string> lines = {Joined(BatchParts(config), " × "),
+                                    DescribeCheckpoint(config.checkpoint),
                                     DescribePrecision(config, framework)};
-  for (std::string& line : std::vector{DescribeZero(config, framework), DescribeRest(config)}) {
-    if (!line.empty()) lines.push_back(line);
+  for (const auto& parts : {ZeroParts(config, framework), RestParts(config, framework)}) {
+    if (!parts.empty()) lines.push_back(Joined(parts));
   }
   return lines;
 }
 
 std::string DescribeConfigShort(const TrainConfig& config, Framework framework) {
-  std::string text;
-  for (const std::string& line : DescribeConfig(config, framework)) {
-    text += (text.empty() ? "" : ", ") + line;
+  return Joined(DescribeConfig(config, framework));
+}
+
+std::vector<std::string> DescribeParts(const TrainConfig& config, Framework framework) {
+  std::vector<std::string> all = BatchParts(config);
+  all.push_back(DescribeCheckpoint(config.checkpoint));
+  all.push_back(DescribePrecision(config, framework));
+  for (const auto& parts : {ZeroParts(config, framework), RestParts(config, framework)}) {
+    all.insert(all.end(), parts.begin(), parts.end());
   }
-  return text;
+  return all;
+}
+
+std::string DescribeField(const TrainConfig& config, const std::string& path) {
+  const Json value = GetField(config, path).value_or(Json());
+  std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+  if (path.starts_with("zero.") && value.is_number_integer() && value.get<int64_t>() >= 1000) {
+    shown = Elements(value.get<int64_t>());
+  }
+  return FlagName(path).substr(2) + " " + shown;
 }
 
 Figures FiguresOf(const Estimate& estimate) {

@@ -18,8 +18,14 @@ std::string DescribeWorkload(const Workload& workload);
 // at its default is passed over, but for batch, checkpointing and precision.
 std::vector<std::string> DescribeConfig(const TrainConfig& config, Framework framework);
 
-// The same on one line, for tables.
+// The same on one line.
 std::string DescribeConfigShort(const TrainConfig& config, Framework framework);
+
+// One setting each: "micro-batch 8", "accumulation 1", "checkpoint every layer", …
+std::vector<std::string> DescribeParts(const TrainConfig& config, Framework framework);
+
+// "allocator.max-split-size-mb 128".
+std::string DescribeField(const TrainConfig& config, const std::string& path);
 
 // "3,840 legal configs, 12 that differ in more than micro-batch".
 std::string DescribeSpace(int64_t legal, int64_t settings);

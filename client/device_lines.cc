@@ -17,7 +17,7 @@ std::vector<std::string> DirtyLines(const v1::ListDevicesResponse& devices, size
         "not come, end what holds the memory or reset the GPU; if the memory is taken for good, "
         "an admin says so: hbmtune resume " + name;
     std::string indent;
-    for (const std::string& line : Wrap(text, columns - kIndent)) {
+    for (const std::string& line : Wrap(text, columns > kIndent ? columns - kIndent : 1)) {
       lines.push_back(indent + line);
       indent.assign(kIndent, ' ');
     }

@@ -5,6 +5,7 @@
 
 #include "client/describe.h"
 #include "client/progress.h"
+#include "client/prose.h"
 #include "client/table.h"
 #include "client/text.h"
 #include "kernels/core/units.h"
@@ -16,6 +17,7 @@ namespace {
 using Style = Terminal::Style;
 
 constexpr size_t kLeftColumns = 46;
+constexpr size_t kRightColumns = 35;  // "evidence PREDICTED (peak −3 %…+5 %)"
 constexpr size_t kNarrow = 76;  // under this, two columns would be cut
 constexpr size_t kBarColumns = 30;
 
@@ -54,33 +56,32 @@ std::vector<std::string> DescribeFigures(const RecommendationOutput& recommendat
   return lines;
 }
 
+size_t LeftColumns(const Terminal& terminal) {
+  const size_t columns = std::max(terminal.columns(), kNarrow);
+  return std::min(kLeftColumns, columns - kRightColumns - 2);
+}
+
 void PrintBeside(Terminal& terminal, const std::vector<std::string>& left,
                  const std::vector<std::string>& right) {
   if (terminal.columns() < kNarrow) {
     for (const auto& lines : {left, right}) {
-      for (const std::string& line : lines) terminal.Print("  " + line);
+      for (const std::string& line : lines) PrintProse(terminal, line, "  ", "    ");
     }
     return;
   }
+  const size_t beside = LeftColumns(terminal);
   std::vector<std::string> wrapped;
   for (const std::string& line : left) {
     std::string indent;
-    for (const std::string& part : Wrap(line, kLeftColumns - 4)) {
+    for (const std::string& part : Wrap(line, beside - 4)) {
       wrapped.push_back(indent + part);
       indent = "  ";
     }
   }
   for (size_t i = 0; i < std::max(wrapped.size(), right.size()); ++i) {
     std::string line = "  " + (i < wrapped.size() ? wrapped[i] : "");
-    if (i < right.size()) line = PadRight(line, kLeftColumns + 2) + right[i];
+    if (i < right.size()) line = PadRight(line, beside + 2) + right[i];
     terminal.Print(line);
-  }
-}
-
-void PrintWrapped(Terminal& terminal, const std::string& text, const std::string& indent) {
-  size_t columns = std::min<size_t>(terminal.columns(), 100);
-  for (const std::string& line : Wrap(text, columns - indent.size())) {
-    terminal.Print(indent + line);
   }
 }
 
@@ -95,11 +96,7 @@ void PrintRunnersUp(Terminal& terminal, const RecommendationOutput& recommendati
                candidate.differs_in});
   }
   terminal.Print("");
-  bool title = true;
-  for (const std::string& line : table.Lines()) {
-    title ? terminal.Print(Style::kDim, line) : terminal.Print(line);
-    title = false;
-  }
+  PrintTable(terminal, table);
 }
 
 // "  offload.optimizer=cpu_adam  needs 12.00 GiB, costs 9 % time: fits".
@@ -122,12 +119,12 @@ void PrintHints(Terminal& terminal, const std::vector<HintOutput>& hints) {
 
 void PrintNothingFits(Terminal& terminal, const RecommendationOutput& recommendation) {
   if (!recommendation.shortfall) {
-    PrintWrapped(terminal, recommendation.why, "");
+    PrintProse(terminal, recommendation.why);
     return;
   }
   const ShortfallOutput& shortfall = *recommendation.shortfall;
-  PrintWrapped(terminal, shortfall.message, "");
-  PrintWrapped(terminal, DescribeBreakdown(shortfall.estimate.breakdown), "  ");
+  PrintProse(terminal, shortfall.message);
+  PrintProse(terminal, DescribeBreakdown(shortfall.estimate.breakdown), "  ", "  ");
   PrintHints(terminal, shortfall.hints);
 }
 
@@ -154,8 +151,10 @@ std::string VerdictLine(const Estimate& estimate, int64_t host_ceiling_bytes) {
 
 void PrintHeader(Terminal& terminal, const v1::Study& study, const v1::Device& device) {
   auto workload = FromProto<Workload>(study.workload());
-  terminal.Print("study " + NumberOf(study.name()) + "  " + DescribeWorkload(workload));
-  terminal.Print("device   " + DescribeDevice(device, study.ceiling()));
+  const std::string indent(9, ' ');
+  PrintProse(terminal, DescribeWorkload(workload), "study " + NumberOf(study.name()) + "  ", indent,
+             kNoLimit);
+  PrintProse(terminal, DescribeDevice(device, study.ceiling()), "device   ", indent, kNoLimit);
 }
 
 void PrintRecommendation(Terminal& terminal, const RecommendationOutput& recommendation) {
@@ -168,12 +167,12 @@ void PrintRecommendation(Terminal& terminal, const RecommendationOutput& recomme
                           : Interval{};
   terminal.Print("");
   terminal.Print(Style::kBold,
-                 PadRight("recommended", kLeftColumns + 2) + "evidence " +
+                 PadRight("recommended", LeftColumns(terminal) + 2) + "evidence " +
                      DescribeEvidence(*recommendation.evidence, interval));
   PrintBeside(terminal,
               DescribeConfig(*recommendation.train_config, recommendation.workload.framework),
               DescribeFigures(recommendation));
-  if (!recommendation.why.empty()) PrintWrapped(terminal, recommendation.why, "  ");
+  if (!recommendation.why.empty()) PrintProse(terminal, recommendation.why, "  ", "  ");
   PrintRunnersUp(terminal, recommendation);
 }
 

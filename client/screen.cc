@@ -48,6 +48,10 @@ Screen::~Screen() {
   if (interactive_) WriteOut(stdout, kLeave);
 }
 
+size_t Screen::columns() const {
+  return interactive_ ? SizeOf().ws_col : std::string::npos;
+}
+
 void Screen::Draw(const std::vector<std::string>& lines) {
   std::string text;
   if (!interactive_) {

@@ -18,6 +18,8 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool interactive() const { return interactive_; }
+  // Columns of the terminal now; no limit where there is none.
+  size_t columns() const;
   // Lines beyond the terminal's height and columns beyond its width are cut.
   void Draw(const std::vector<std::string>& lines);
 

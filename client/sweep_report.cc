@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "client/config_differences.h"
 #include "client/describe.h"
-#include "client/table.h"
+#include "client/prose.h"
 #include "client/text.h"
 #include "kernels/core/field_path.h"
 #include "kernels/core/units.h"
@@ -56,6 +57,28 @@ void PrintLeast(Terminal& terminal, const SweepOutput& sweep) {
   terminal.Print("  " + DescribeBreakdown(least.estimate.breakdown));
 }
 
+// Without what all of the front have in common, which stands above.
+void PrintFront(Terminal& terminal, const SweepOutput& sweep) {
+  std::vector<TrainConfig> configs;
+  for (const SweptConfigOutput& swept : sweep.front) configs.push_back(swept.train_config);
+  const ConfigsApart apart = DescribeApart(configs, sweep.workload.framework);
+  const bool several = configs.size() > 1;
+  PrintProse(terminal, sweep.complete ? "Pareto front: none is both faster and leaner"
+                                      : "Pareto front of what was tried");
+  if (several && !apart.common.empty()) {
+    PrintProse(terminal, "all of them: " + apart.common, "", "  ");
+  }
+  Table table({{"tok/s", Align::kRight}, {"peak", Align::kRight}, {"host", Align::kRight},
+               {several ? "differs in" : "train config"}});
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const Estimate& estimate = sweep.front[i].estimate;
+    const int64_t host = estimate.host_bytes;
+    table.Add({FormatNumber(estimate.tokens_per_second), FormatBytes(estimate.peak_used_bytes),
+               host >= kMiB ? FormatBytes(host) : "–", several ? apart.own[i] : apart.common});
+  }
+  PrintTable(terminal, table);
+}
+
 }  // namespace
 
 std::string SweepLine(const SweepOutput& sweep) {
@@ -89,20 +112,7 @@ void PrintSweep(Terminal& terminal, const SweepOutput& sweep) {
     return terminal.Print(Terminal::Style::kRed,
                           "nothing fits: each config that was estimated takes over 256 TiB");
   }
-  Table table({{"tok/s", Align::kRight}, {"peak", Align::kRight}, {"host", Align::kRight},
-               {sweep.complete ? "Pareto front: none is both faster and leaner"
-                               : "Pareto front of what was tried"}});
-  for (const SweptConfigOutput& swept : sweep.front) {
-    const int64_t host = swept.estimate.host_bytes;
-    table.Add({FormatNumber(swept.estimate.tokens_per_second),
-               FormatBytes(swept.estimate.peak_used_bytes), host >= kMiB ? FormatBytes(host) : "–",
-               DescribeConfigShort(swept.train_config, sweep.workload.framework)});
-  }
-  bool title = true;
-  for (const std::string& line : table.Lines()) {
-    title ? terminal.Print(Terminal::Style::kDim, line) : terminal.Print(line);
-    title = false;
-  }
+  PrintFront(terminal, sweep);
   const Estimate& first = sweep.front.front().estimate;
   terminal.Print("");
   terminal.Print("evidence " + DescribeEvidence(first.evidence, first.interval) + ", of " +

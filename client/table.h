@@ -21,8 +21,9 @@ class Table {
   void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   bool empty() const { return rows_.empty(); }
 
-  // The title line first.
-  std::vector<std::string> Lines() const;
+  // The title line first. Where a line would be wider than `columns`, its last cell is broken at
+  // spaces and goes on under itself, or under the row where too little room is beside it.
+  std::vector<std::string> Lines(size_t columns = std::string::npos) const;
 
  private:
   std::vector<Column> columns_;

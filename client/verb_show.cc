@@ -1,12 +1,14 @@
 #include <memory>
+#include <set>
 
 #include "client/conclude.h"
+#include "client/config_differences.h"
 #include "client/connection.h"
 #include "client/describe.h"
 #include "client/output_json.h"
 #include "client/progress.h"
+#include "client/prose.h"
 #include "client/report.h"
-#include "client/table.h"
 #include "client/terminal.h"
 #include "client/text.h"
 #include "client/trials.h"
@@ -30,20 +32,48 @@ std::string OutcomeOf(const TrialOutput& trial) {
   return trial.state;
 }
 
+// A probe that was gone before its first step measured nothing.
+std::string EvidenceOf(const TrialOutput& trial) {
+  const bool nothing = trial.measurement && FiguresOf(*trial.measurement).peak_bytes == 0 &&
+                       trial.measurement->steps == 0;
+  return nothing ? "–" : std::string(Name(trial.evidence));
+}
+
+// What all trials have in common stands above the table, once.
 void PrintTrials(Terminal& terminal, const ShowOutput& output) {
-  Table table({{"trial", Align::kRight}, {"outcome"}, {"tok/s", Align::kRight},
-               {"peak", Align::kRight}, {"evidence"}, {"train config"}});
+  std::vector<TrainConfig> configs;
+  std::set<std::string> evidences;
   for (const TrialOutput& trial : output.trials) {
+    configs.push_back(trial.train_config);
+    evidences.insert(EvidenceOf(trial));
+  }
+  const ConfigsApart apart = DescribeApart(configs, output.study.workload.framework);
+  const bool several = configs.size() > 1;
+  const bool mixed = evidences.size() > 1;
+  if (several) {
+    const std::string evidence = mixed || *evidences.begin() == "–" ? "" : *evidences.begin();
+    const bool both = !evidence.empty() && !apart.common.empty();
+    PrintProse(terminal, evidence + (both ? ", " : "") + apart.common, "all trials: ", "  ");
+  }
+  std::vector<Column> columns = {{"trial", Align::kRight}, {"outcome"}, {"tok/s", Align::kRight},
+                                 {"peak", Align::kRight}};
+  if (mixed || !several) columns.push_back({"evidence"});
+  columns.push_back({several ? "differs in" : "train config"});
+  Table table(columns);
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const TrialOutput& trial = output.trials[i];
     Figures figures = trial.measurement ? FiguresOf(*trial.measurement)
                       : trial.estimate  ? FiguresOf(*trial.estimate)
                                         : Figures{};
     double speed = figures.tokens_per_second;
-    table.Add({NumberOf(trial.trial), OutcomeOf(trial), speed > 0 ? FormatNumber(speed) : "-",
-               figures.peak_bytes > 0 ? FormatBytes(figures.peak_bytes) : "-",
-               std::string(Name(trial.evidence)),
-               DescribeConfigShort(trial.train_config, output.study.workload.framework)});
+    std::vector<std::string> cells = {
+        NumberOf(trial.trial), OutcomeOf(trial), speed > 0 ? FormatNumber(speed) : "-",
+        figures.peak_bytes > 0 ? FormatBytes(figures.peak_bytes) : "-"};
+    if (mixed || !several) cells.push_back(EvidenceOf(trial));
+    cells.push_back(several ? apart.own[i] : apart.common);
+    table.Add(cells);
   }
-  for (const std::string& line : table.Lines()) terminal.Print(line);
+  PrintTable(terminal, table);
 }
 
 // What happened to the trials that failed, and with --why why each was tried.
@@ -51,9 +81,9 @@ void PrintSentences(Terminal& terminal, const ShowOutput& output, bool why) {
   for (const TrialOutput& trial : output.trials) {
     std::string name = "trial " + NumberOf(trial.trial) + ": ";
     bool failed = trial.measurement && trial.measurement->outcome != Outcome::kOk;
-    if (why && !trial.why.empty()) terminal.Print(name + trial.why);
+    if (why && !trial.why.empty()) PrintProse(terminal, trial.why, name, "  ", kNoLimit);
     if (failed && !trial.measurement->message.empty()) {
-      terminal.Print(name + trial.measurement->message);
+      PrintProse(terminal, trial.measurement->message, name, "  ", kNoLimit);
     }
   }
 }
@@ -66,9 +96,9 @@ void Print(const v1::Study& study, const v1::Device& device, const ShowOutput& o
     terminal.Print("space    " + DescribeSpace(output.study.space.legal,
                                                output.study.space.settings));
   }
-  std::string state = "state    " + output.study.state;
+  std::string state = output.study.state;
   if (!output.study.message.empty()) state += ": " + output.study.message;
-  terminal.Print(state);
+  PrintProse(terminal, state, "state    ", std::string(9, ' '), kNoLimit);
   for (const std::string& pin : output.study.pins) terminal.Print("pinned   " + pin);
   if (output.recommendation) PrintRecommendation(terminal, *output.recommendation);
   if (output.trials.empty()) return;

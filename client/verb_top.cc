@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kStudies = 20;
 constexpr int kFindings = 8;
-constexpr size_t kProseColumns = 80;
+constexpr size_t kMostProse = 80;
 
 struct TopFlags {
   ConnectionFlags connection;
@@ -63,13 +64,13 @@ std::string Holder(const v1::Device& device) {
   return "";
 }
 
-void Append(const Table& table, std::vector<std::string>& lines) {
+void Append(const Table& table, size_t columns, std::vector<std::string>& lines) {
   if (table.empty()) return;
   if (!lines.empty()) lines.push_back("");
-  for (std::string& line : table.Lines()) lines.push_back(std::move(line));
+  for (std::string& line : table.Lines(columns)) lines.push_back(std::move(line));
 }
 
-void AddDeviceLines(const Node& node, std::vector<std::string>& lines) {
+void AddDeviceLines(const Node& node, size_t columns, std::vector<std::string>& lines) {
   Table devices({{"device"}, {"used", Align::kRight}, {"memory", Align::kRight},
                  {"", Align::kRight}, {"state"}, {"held by"}, {"waiting", Align::kRight}});
   Table processes({{"process", Align::kRight}, {"program"}, {"device"},
@@ -89,14 +90,14 @@ void AddDeviceLines(const Node& node, std::vector<std::string>& lines) {
                      FormatBytes(process.memory_bytes())});
     }
   }
-  Append(devices, lines);
-  for (std::string& line : DirtyLines(node.devices, kProseColumns)) {
+  Append(devices, columns, lines);
+  for (std::string& line : DirtyLines(node.devices, std::min(columns, kMostProse))) {
     lines.push_back(std::move(line));
   }
-  Append(processes, lines);
+  Append(processes, columns, lines);
 }
 
-void AddStudyLines(const Node& node, std::vector<std::string>& lines) {
+void AddStudyLines(const Node& node, size_t columns, std::vector<std::string>& lines) {
   Table table({{"study", Align::kRight}, {"model"}, {"device"}, {"state"},
                {"trials", Align::kRight}, {"best tok/s", Align::kRight}, {"now"}});
   for (const v1::Study& study : node.studies.studies()) {
@@ -108,18 +109,18 @@ void AddStudyLines(const Node& node, std::vector<std::string>& lines) {
                best > 0 ? FormatNumber(best) : "",
                study.message().empty() ? progress.trying() : study.message()});
   }
-  Append(table, lines);
+  Append(table, columns, lines);
 }
 
-std::vector<std::string> LinesOf(const Node& node) {
+std::vector<std::string> LinesOf(const Node& node, size_t columns) {
   std::vector<std::string> lines;
-  AddDeviceLines(node, lines);
-  AddStudyLines(node, lines);
+  AddDeviceLines(node, columns, lines);
+  AddStudyLines(node, columns, lines);
   Table findings({{"finding of job"}, {"device"}, {"what"}});
   for (const v1::StoredFinding& found : node.findings.findings()) {
     findings.Add({found.job_id(), found.device(), found.finding().message()});
   }
-  Append(findings, lines);
+  Append(findings, columns, lines);
   return lines;
 }
 
@@ -173,7 +174,7 @@ absl::StatusOr<ExitCode> RunTop(const TopFlags& flags) {
       WriteOut(stdout, JsonOf(*node).dump() + "\n");
     } else {
       if (screen == nullptr) screen = std::make_unique<Screen>();
-      screen->Draw(LinesOf(*node));
+      screen->Draw(LinesOf(*node, screen->columns()));
     }
     if (absl::Status status = OutputStatus(); !status.ok()) return status;
   }

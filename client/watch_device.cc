@@ -7,6 +7,7 @@
 
 #include "client/interrupt.h"
 #include "client/output.h"
+#include "client/prose.h"
 #include "client/screen.h"
 #include "client/text.h"
 #include "kernels/core/json.h"
@@ -71,11 +72,13 @@ void PrintText(const v1::MemorySample& sample) {
             FormatBytes(job.report().allocated_bytes()) + " allocated, " +
             FormatBytes(job.report().reserved_bytes()) + " reserved";
   }
-  WriteOut(stdout, Harmless(line) + "\n");
+  Terminal terminal(stdout);
+  PrintProse(terminal, Harmless(line), "", "  ", kNoLimit);
   for (const v1::JobFinding& found : sample.findings()) {
-    WriteOut(stdout, Harmless("  job " + found.job_id() + ": " + found.finding().message() +
-                              "; " + found.finding().advice()) +
-                         "\n");
+    PrintProse(terminal,
+               Harmless("job " + found.job_id() + ": " + found.finding().message() + "; " +
+                        found.finding().advice()),
+               "  ", "    ", kNoLimit);
   }
 }
 

@@ -79,7 +79,7 @@ class Output(support.Case):
         self.assertEqual(by_workload["study"], "studies/1")
         text = self.client("show", 1, "--why").stdout
         self.assertIn("recommended", text)
-        self.assertIn("train config", text)
+        self.assertIn("differs in", text)
 
     def test_exports_are_what_their_programs_read(self):
         self.client("tune", *MI210)
