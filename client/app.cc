@@ -129,6 +129,7 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
   app.set_version_flag("--version", "hbmtune " HBMTUNE_VERSION, "the version");
   app.footer(kExamples);
   AddTune(app, invocation);
+  AddCompare(app, invocation);
   AddEstimate(app, invocation);
   AddSweep(app, invocation);
   AddLadder(app, invocation);

@@ -175,12 +175,16 @@ void Prune(const GivenFields& fields, const std::string& prefix,
 
 }  // namespace
 
-void WorkloadFlags::AddTo(CLI::App& app) {
+void WorkloadFlags::AddModelTo(CLI::App& app) {
   const std::string group = "what is trained";
   app.add_option("--model", model, "a preset's name, or a path to a Hugging Face config.json")
       ->type_name("MODEL")
       ->group(group);
   AddFlags(app, FlagFields<Workload>("model"), group, Defaults::kShown, given);
+}
+
+void WorkloadFlags::AddTo(CLI::App& app) {
+  AddModelTo(app);
   app.add_option("--device", device, "host, a GPU, or model:NAME (see hbmtune devices) [host]")
       ->type_name("DEVICE")
       ->check([](const std::string& text) {

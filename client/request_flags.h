@@ -22,6 +22,8 @@ struct WorkloadFlags {
   GivenFields given;
 
   void AddTo(CLI::App& app);
+  // All but --device.
+  void AddModelTo(CLI::App& app);
   // Whether any of the workload's own flags was given.
   bool Any() const { return !model.empty() || !given.empty(); }
   // `base` with what was given on top; `base.model` is dropped when --model was given. Flags of

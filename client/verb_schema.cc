@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "client/compare_output.h"
 #include "client/flags.h"
 #include "client/ladder_output.h"
 #include "client/output_json.h"
@@ -24,6 +25,7 @@ const std::vector<Schema> kSchemas = {
     {"ladder", DocumentSchema<LadderOutput>},
     {"verify", DocumentSchema<VerifyOutput>},
     {"tune", DocumentSchema<RecommendationOutput>},
+    {"compare", DocumentSchema<CompareOutput>},
     {"recommend", DocumentSchema<RecommendationOutput>},
     {"show", DocumentSchema<ShowOutput>},
     {"studies", DocumentSchema<std::vector<StudyOutput>>},

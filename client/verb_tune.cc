@@ -1,4 +1,3 @@
-#include <fstream>
 #include <memory>
 
 #include "client/conclude.h"
@@ -6,13 +5,11 @@
 #include "client/follow.h"
 #include "client/interrupt.h"
 #include "client/job.h"
-#include "client/model_file.h"
 #include "client/output_json.h"
 #include "client/progress.h"
 #include "client/report.h"
-#include "client/request_flags.h"
+#include "client/study_flags.h"
 #include "client/verbs.h"
-#include "proto/convert.h"
 
 namespace hbmtune::client {
 namespace {
@@ -28,82 +25,36 @@ constexpr const char* kFooter =
     "\n"
     "Ctrl-C cancels the study; its finished trials stay. Ctrl-C again leaves at once.";
 
-constexpr double kUsualBudgetSeconds = 300;
-constexpr int64_t kMostSeed = int64_t{1} << 53;
-
 struct TuneFlags {
-  WorkloadFlags workload;
-  CeilingFlags ceiling;
+  StudyFlags study;
   JobFlag job;
-  PinFlags pinned;
   ConnectionFlags connection;
   OutputFlag output;
-  std::string budget;
-  std::string designer = "bracket";
-  int64_t max_trials = 0;
-  int64_t seed = 0;
   bool detach = false;
 
   void AddTo(CLI::App& app);
 };
 
 void TuneFlags::AddTo(CLI::App& app) {
-  workload.AddTo(app);
-  ceiling.AddTo(app);
+  study.workload.AddTo(app);
+  study.ceiling.AddTo(app);
   job.AddTo(app, "the scheduler's job in whose lease a GPU is probed (see hbmtune lease)",
             "on what");
-  const std::string group = "how it is searched";
-  app.add_option("--budget", budget,
-                 "time for probing [5m; no limit on a modelled device, which takes seconds]")
-      ->type_name("TIME")
-      ->group(group);
-  AddNumber(app, "--max-trials", "most trials, 0 for no limit [0]", max_trials, 0)->group(group);
-  AddChoice(app, "--designer", {"bracket", "grid", "random"}, "how trials are chosen [bracket]",
-            designer)
-      ->group(group);
-  AddNumber(app, "--seed", "decides every random choice [0]", seed, -kMostSeed)->group(group);
-  app.add_flag("--detach", detach, "leave the study running; see hbmtune watch")->group(group);
+  study.AddSearchTo(
+      app, "time for probing [5m; no limit on a modelled device, which takes seconds]");
+  app.add_flag("--detach", detach, "leave the study running; see hbmtune watch")
+      ->group(StudyFlags::kSearchGroup);
   output.AddTo(app);
   connection.AddTo(app);
-  pinned.AddTo(app);
-}
-
-// Names the request, so that one that is sent twice makes one study.
-std::string RandomUuid() {
-  std::ifstream file("/proc/sys/kernel/random/uuid");
-  std::string uuid;
-  std::getline(file, uuid);
-  return uuid;
+  study.pinned.AddTo(app);
 }
 
 absl::StatusOr<v1::CreateStudyRequest> MakeRequest(const TuneFlags& flags) {
-  v1::CreateStudyRequest request;
-  request.set_client_request_id(RandomUuid());
-  auto model = ReadModel(flags.workload.model);
-  if (!model.ok()) return model.status();
-  *request.mutable_model() = *std::move(model);
-  auto workload = flags.workload.Apply(Workload{});
-  if (!workload.ok()) return workload.status();
-  ToProto(*workload, *request.mutable_workload());
-  request.mutable_workload()->clear_model();
-  const std::string& device = flags.workload.device;
-  request.set_device(device.empty() ? "host" : device);
-  request.set_job_id(flags.job.OrEnvironment());
-  absl::Status status = flags.ceiling.Apply(*request.mutable_ceiling());
-  if (!status.ok()) return status;
-  if (!request.device().starts_with("model:")) request.set_budget_seconds(kUsualBudgetSeconds);
-  if (!flags.budget.empty()) {
-    auto seconds = ParseBudget(flags.budget);
-    if (!seconds.ok()) return seconds.status();
-    request.set_budget_seconds(*seconds);
-  }
-  request.set_max_trials(flags.max_trials);
-  request.set_designer(flags.designer);
-  request.set_seed(flags.seed);
-  request.set_detached(flags.detach);
-  auto pins = flags.pinned.Pins(workload->framework);
-  if (!pins.ok()) return pins.status();
-  request.mutable_pins()->insert(pins->begin(), pins->end());
+  const std::string& device = flags.study.workload.device;
+  auto request = flags.study.Request(device.empty() ? "host" : device);
+  if (!request.ok()) return request.status();
+  request->set_job_id(flags.job.OrEnvironment());
+  request->set_detached(flags.detach);
   return request;
 }
 

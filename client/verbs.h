@@ -20,6 +20,7 @@ struct Invocation {
 // Each adds its verb to `app`. The verb keeps its own flags, and `invocation` must outlive `app`.
 void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddCancel(CLI::App& app, Invocation& invocation);
+void AddCompare(CLI::App& app, Invocation& invocation);
 void AddCompletion(CLI::App& app, Invocation& invocation);
 void AddDevices(CLI::App& app, Invocation& invocation);
 void AddEstimate(CLI::App& app, Invocation& invocation);
