@@ -1,5 +1,7 @@
 #include <charconv>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "client/connection.h"
 #include "client/interrupt.h"
@@ -8,6 +10,7 @@
 #include "client/request_flags.h"
 #include "client/sweep_output.h"
 #include "client/sweep_report.h"
+#include "client/text.h"
 #include "client/verbs.h"
 #include "proto/convert.h"
 
@@ -57,30 +60,47 @@ void SweepFlags::AddTo(CLI::App& app) {
   pinned.AddTo(app);
 }
 
-constexpr int64_t kMostValues = 100'000;
+constexpr uint64_t kMostValues = 100'000;
 
-// "0..8" spelt out, added to `list`; false if it is no such thing.
-bool SpellRange(const std::string& part, std::string& list) {
+// "0..8" as its two ends.
+std::optional<std::pair<int64_t, int64_t>> ParseRange(const std::string& part) {
   const size_t dots = part.find("..");
-  if (dots == std::string::npos) return false;
   int64_t from = 0, to = 0;
   const char* text = part.c_str();
   const auto first = std::from_chars(text, text + dots, from);
   const auto last = std::from_chars(text + dots + 2, text + part.size(), to);
   const bool whole = first.ec == std::errc() && first.ptr == text + dots &&
                      last.ec == std::errc() && last.ptr == text + part.size();
-  if (!whole || to < from || to - from >= kMostValues) return false;
-  for (int64_t value = from; value <= to; ++value) {
-    list += (list.empty() ? "" : ",") + std::to_string(value);
+  if (!whole || to < from) return std::nullopt;
+  return std::pair(from, to);
+}
+
+// "0..8" spelt out, added to `list`.
+absl::Status SpellRange(const std::string& part, std::string& list) {
+  const auto range = ParseRange(part);
+  if (!range) {
+    return absl::InvalidArgumentError("--grid: '" + part +
+                                      "' is no range of whole numbers, like 0..8");
   }
-  return true;
+  // Both ends may be as far apart as 2^64: unsigned arithmetic has that difference exactly.
+  const uint64_t more = static_cast<uint64_t>(range->second) - static_cast<uint64_t>(range->first);
+  if (more >= kMostValues) {
+    return absl::InvalidArgumentError("--grid: '" + part + "' is over " +
+                                      FormatCount(int64_t{kMostValues}) +
+                                      " values, the most that one tunable may take");
+  }
+  for (uint64_t i = 0; i <= more; ++i) {
+    list += (list.empty() ? "" : ",") + std::to_string(range->first + static_cast<int64_t>(i));
+  }
+  return absl::OkStatus();
 }
 
 // "checkpoint.every=0..2,8" → "checkpoint.every=0,1,2,8".
 absl::StatusOr<std::string> SpellGrid(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    return absl::InvalidArgumentError("--grid: '" + text + "' is not FIELD=VALUES");
+    return absl::InvalidArgumentError("--grid: '" + text + "' is not FIELD=VALUES, like "
+                                      "micro-batch=1..16");
   }
   std::string list;
   for (size_t begin = equals + 1; begin <= text.size();) {
@@ -88,9 +108,8 @@ absl::StatusOr<std::string> SpellGrid(const std::string& text) {
     const std::string part = text.substr(begin, end - begin);
     if (part.find("..") == std::string::npos) {
       list += (list.empty() ? "" : ",") + part;
-    } else if (!SpellRange(part, list)) {
-      return absl::InvalidArgumentError("--grid: '" + part +
-                                        "' is no range of whole numbers, like 0..8");
+    } else if (absl::Status status = SpellRange(part, list); !status.ok()) {
+      return status;
     }
     begin = end + 1;
   }

@@ -48,6 +48,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"tune", "--mcro-batch=3"},
                 "unknown flag --mcro-batch (did you mean --micro-batch?); see hbmtune tune "
                 "--help"},
+        Mistake{{"sweep", "--model", "gpt2", "--grid", "micro-batch=1..1000000000"},
+                "--grid: '1..1000000000' is over 100,000 values, the most that one tunable may "
+                "take"},
+        Mistake{{"sweep", "--model", "gpt2", "--grid",
+                 "micro-batch=-9223372036854775808..9223372036854775807"},
+                "--grid: '-9223372036854775808..9223372036854775807' is over 100,000 values, the "
+                "most that one tunable may take"},
+        Mistake{{"compare", "--model", "gpt2", "--price", "mi300x"},
+                "--price: 'mi300x' is not NAME=DOLLARS, like mi300x=2.40"},
         Mistake{{"show"}, "STUDY is missing; see hbmtune show --help"},
         Mistake{{"completion"}, "SHELL is missing (bash, zsh); see hbmtune completion --help"},
         Mistake{{"tune", "--model"}, "--model needs a value (MODEL); see hbmtune tune --help"},
