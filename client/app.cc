@@ -74,6 +74,11 @@ std::string Sentence(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const std::string name = said.substr(0, said.find(':'));
+    const CLI::Option* option = Parsed(app).get_option_no_throw(name);
+    if (option != nullptr && option->count() > 1) {
+      return name + " is given twice: hbmtune " + Parsed(app).get_name() + " takes one" +
+             (name == "--device" ? "; hbmtune compare takes several" : "");
+    }
     return name + " needs a value" + Taken(app, name) + help;
   }
   constexpr std::string_view kNoSwitch = "Could not convert: ";

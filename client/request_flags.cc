@@ -175,6 +175,12 @@ void Prune(const GivenFields& fields, const std::string& prefix,
 
 }  // namespace
 
+CLI::Option* AddDevice(CLI::App& app, const std::string& help, std::string& device) {
+  return app.add_option("--device", device, help)
+      ->type_name("DEVICE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+}
+
 void WorkloadFlags::AddModelTo(CLI::App& app) {
   const std::string group = "what is trained";
   app.add_option("--model", model, "a preset's name, or a path to a Hugging Face config.json")
@@ -185,8 +191,7 @@ void WorkloadFlags::AddModelTo(CLI::App& app) {
 
 void WorkloadFlags::AddTo(CLI::App& app) {
   AddModelTo(app);
-  app.add_option("--device", device, "host, a GPU, or model:NAME (see hbmtune devices) [host]")
-      ->type_name("DEVICE")
+  AddDevice(app, "host, a GPU, or model:NAME (see hbmtune devices) [host]", device)
       ->check([](const std::string& text) {
         return std::string(text.empty() ? "the name is empty; see hbmtune devices" : "");
       })

@@ -15,6 +15,9 @@
 // The flags that say what is trained, how, and where: what several verbs send.
 namespace hbmtune::client {
 
+// The flag --device of a verb that takes one: a second one is refused.
+CLI::Option* AddDevice(CLI::App& app, const std::string& help, std::string& device);
+
 // --model and every field of Workload, --device.
 struct WorkloadFlags {
   std::string model;

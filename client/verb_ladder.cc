@@ -211,9 +211,7 @@ void AddLadder(CLI::App& app, Invocation& invocation) {
       ->group(group);
   AddNumber(*verb, "--world-size", "ranks (GPUs) that train together [1]", flags->world_size, 1)
       ->group(group);
-  verb->add_option("--device", flags->device, "see hbmtune devices [model:mi210]")
-      ->type_name("DEVICE")
-      ->group("on what");
+  AddDevice(*verb, "see hbmtune devices [model:mi210]", flags->device)->group("on what");
   flags->ceiling.AddTo(*verb);
   flags->output.AddTo(*verb);
   flags->connection.AddTo(*verb);

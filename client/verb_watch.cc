@@ -6,6 +6,7 @@
 #include "client/follow.h"
 #include "client/interrupt.h"
 #include "client/progress.h"
+#include "client/request_flags.h"
 #include "client/verbs.h"
 #include "client/watch_device.h"
 
@@ -64,9 +65,7 @@ void AddWatch(CLI::App& app, Invocation& invocation) {
   verb->add_option("STUDY", flags->study, "number of the study (see hbmtune studies)")
       ->type_name("STUDY")
       ->group("arguments");
-  verb->add_option("--device", flags->device.device, "a device, in place of a study")
-      ->type_name("DEVICE")
-      ->group("device");
+  AddDevice(*verb, "a device, in place of a study", flags->device.device)->group("device");
   AddNumber(*verb, "--every", "seconds between two samples [1]", flags->device.period_seconds, 0.1,
             3600)
       ->group("device");

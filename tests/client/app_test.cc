@@ -57,6 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "most that one tunable may take"},
         Mistake{{"compare", "--model", "gpt2", "--price", "mi300x"},
                 "--price: 'mi300x' is not NAME=DOLLARS, like mi300x=2.40"},
+        Mistake{{"estimate", "--device", "model:mi210", "--device", "model:mi300x"},
+                "--device is given twice: hbmtune estimate takes one; hbmtune compare takes "
+                "several"},
+        Mistake{{"watch", "--device=hip:0", "--device=hip:1"},
+                "--device is given twice: hbmtune watch takes one; hbmtune compare takes several"},
         Mistake{{"show"}, "STUDY is missing; see hbmtune show --help"},
         Mistake{{"completion"}, "SHELL is missing (bash, zsh); see hbmtune completion --help"},
         Mistake{{"tune", "--model"}, "--model needs a value (MODEL); see hbmtune tune --help"},
