@@ -1,6 +1,7 @@
 #include "client/app.h"
 
 #include <CLI/Config.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -159,17 +160,31 @@ void BuildApp(CLI::App& app, Invocation& invocation) {
 
 namespace {
 
+// Flags in the spelling of their fields are taken too: --zero.reduce_bucket_size.
+std::vector<std::string> SpellFlags(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  for (std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    const auto end = word.begin() + static_cast<ptrdiff_t>(std::min(word.find('='), word.size()));
+    std::replace(word.begin(), end, '_', '-');
+  }
+  return words;
+}
+
 int ParseAndRun(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (IsUtf8(argv[i])) continue;
     return Report(absl::InvalidArgumentError("argument " + std::to_string(i) +
                                              " of the command line is not UTF-8 text"));
   }
+  const std::vector<std::string> words = SpellFlags(argc, argv);
+  std::vector<const char*> spelt;
+  for (const std::string& word : words) spelt.push_back(word.c_str());
   Invocation invocation;
   CLI::App app;
   BuildApp(app, invocation);
   try {
-    app.parse(argc, argv);
+    app.parse(argc, spelt.data());
   } catch (const CLI::CallForHelp&) {
     WriteOut(stdout, HelpText(Parsed(app)));
     return kDone;

@@ -3,6 +3,8 @@
 #include <functional>
 #include <vector>
 
+#include "client/presets.h"
+
 namespace hbmtune::client {
 namespace {
 
@@ -72,13 +74,19 @@ std::string ZshText(const std::string& text) {
   return quoted;
 }
 
+std::string Presets() {
+  std::string names;
+  for (const std::string& name : KnownPresets()) names += (names.empty() ? "" : " ") + name;
+  return names;
+}
+
 std::string ZshArgument(const Flag& flag) {
   switch (flag.takes) {
     case Takes::kNothing: return "";
     case Takes::kAnything: return ":value:";
     case Takes::kNames: return ":value:(" + flag.names + ")";
     case Takes::kFiles: return ":file:_files";
-    case Takes::kModels: return ":model:_files -g \"*.json\"";
+    case Takes::kModels: return ":model: _hbmtune_models";
     case Takes::kDevices: return ":device: _hbmtune_names devices";
     case Takes::kStudies: return ":study: _hbmtune_names studies";
   }
@@ -90,7 +98,7 @@ std::string BashAction(const Flag& flag) {
   switch (flag.takes) {
     case Takes::kNames: return "words='" + flag.names + "'";
     case Takes::kFiles: return "files='file'";
-    case Takes::kModels: return "files='model'";
+    case Takes::kModels: return "files='model' words='" + Presets() + "'";
     case Takes::kDevices: return "words=$(_hbmtune_names devices)";
     case Takes::kStudies: return "words=$(_hbmtune_names studies)";
     default: return "return";
@@ -149,7 +157,8 @@ constexpr const char* kBashEnd = R"sh(  esac
   case "$files" in
     file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     model) compopt -o filenames
-      mapfile -t COMPREPLY < <(compgen -d -- "$current"; compgen -f -X '!*.json' -- "$current") ;;
+      mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current"; compgen -d -- "$current"
+        compgen -f -X '!*.json' -- "$current") ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
       COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*:}"}"}") ;;
   esac
@@ -197,6 +206,8 @@ std::string ZshCompletion(const CLI::App& app) {
   return "#compdef hbmtune\n"
          "# hbmtune's completion for zsh: hbmtune completion zsh > ~/.zfunc/_hbmtune\n" +
          std::string(kZshNames) +
+         "_hbmtune_models() {\n  compadd " +
+         Presets() + "\n  _files -g \"*.json\"\n}\n" +
          "_hbmtune() {\n"
          "  local -a verbs=(\n" +
          verbs +

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "client/presets.h"
 #include "client/text.h"
 #include "kernels/core/nearest.h"
 #include "kernels/core/regular_file.h"
@@ -31,8 +32,12 @@ absl::Status NoSuchFile(const fs::path& path) {
        entry.increment(error)) {
     names.push_back(entry->path().filename());
   }
-  return absl::InvalidArgumentError("no such file: " + path.string() +
-                                    DidYouMean(path.filename().string(), names));
+  std::string hint = DidYouMean(path.filename().string(), names);
+  if (std::string preset = PresetLike(path.string()); hint.empty() && !preset.empty()) {
+    hint = "; models are not fetched from a hub: give --model " + preset +
+           ", the preset of that shape, or a path to its config.json";
+  }
+  return absl::InvalidArgumentError("no such file: " + path.string() + hint);
 }
 
 // "Llama-2-13b" for ".../Llama-2-13b/config.json"; the file's own stem for other names.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "client/presets.h"
+#include "client/text.h"
 #include "kernels/core/field_path.h"
 #include "kernels/core/nearest.h"
 #include "kernels/core/precision.h"
@@ -70,11 +72,27 @@ std::string SpellPin(const FlagField& field, const std::string& text) {
   return spelt;
 }
 
+// The fields of a train config; a dtype that none of its own can have is no choice.
+std::vector<FlagField> TrainConfigFields() {
+  static const std::vector<std::string> kDtypes = {"fp32", "bf16", "fp16"};
+  std::vector<FlagField> fields = FlagFields<TrainConfig>();
+  for (FlagField& field : fields) {
+    if (!field.path.ends_with("_dtype")) continue;
+    field.type = "fp32|bf16|fp16";
+    field.parse = [](const std::string& text) -> Json {
+      const bool known = std::find(kDtypes.begin(), kDtypes.end(), text) != kDtypes.end();
+      if (!known) internal::RejectName(text, kDtypes);
+      return text;
+    };
+  }
+  return fields;
+}
+
 // The enums of the struct called `prefix`, if all of them have a value of that name, set to it.
 std::map<std::string, std::string> StructPins(const std::string& prefix,
                                               const std::string& value) {
   std::map<std::string, std::string> pins;
-  for (const FlagField& field : FlagFields<TrainConfig>()) {
+  for (const FlagField& field : TrainConfigFields()) {
     bool names = field.type.find('|') != std::string::npos && field.type != "true|false";
     if (!names || !field.path.starts_with(prefix + ".")) continue;
     try {
@@ -106,7 +124,7 @@ absl::Status TakePin(const std::string& flag, const std::string& text,
   std::string value = text.substr(equals + 1);
   if (path == "precision") return AddPin(flag, path, value, pins);
   std::vector<std::string> known = {"precision"};
-  for (const FlagField& field : FlagFields<TrainConfig>()) {
+  for (const FlagField& field : TrainConfigFields()) {
     known.push_back(FlagName(field.path).substr(2));
     if (field.path != path) continue;
     try {
@@ -181,11 +199,17 @@ CLI::Option* AddDevice(CLI::App& app, const std::string& help, std::string& devi
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
 
+CLI::Option* AddModel(CLI::App& app, std::string& model) {
+  return app
+      .add_option("--model", model,
+                  "a path to a Hugging Face config.json, or a preset: " +
+                      JoinWords(KnownPresets()))
+      ->type_name("MODEL");
+}
+
 void WorkloadFlags::AddModelTo(CLI::App& app) {
   const std::string group = "what is trained";
-  app.add_option("--model", model, "a preset's name, or a path to a Hugging Face config.json")
-      ->type_name("MODEL")
-      ->group(group);
+  AddModel(app, model)->group(group);
   AddFlags(app, FlagFields<Workload>("model"), group, Defaults::kShown, given);
 }
 
@@ -236,7 +260,7 @@ absl::Status CeilingFlags::Apply(v1::Ceiling& sizes) const {
 void TrainConfigFlags::AddTo(CLI::App& app) {
   const std::string group = "train config";
   AddPrecision(app, precision, " [bf16-amp, on host fp32]")->group(group);
-  std::vector<FlagField> fields = FlagFields<TrainConfig>();
+  std::vector<FlagField> fields = TrainConfigFields();
   for (FlagField& field : fields) {
     // BaseConfig of the daemon, which knows the device, says so: bf16-amp but on host.
     if (field.path == "compute_dtype") field.default_text = "fp32 on host, bf16 on a GPU";
@@ -263,7 +287,7 @@ void PinFlags::AddTo(CLI::App& app) {
   const std::string group =
       "train config: what is given here is pinned (or narrowed), the rest is searched";
   AddPrecision(app, precision, "")->group(group);
-  std::vector<FlagField> fields = FlagFields<TrainConfig>();
+  std::vector<FlagField> fields = TrainConfigFields();
   for (FlagField& field : fields) {
     field.parse = [whole = field](const std::string& text) -> Json {
       return SpellPin(whole, text);

@@ -18,6 +18,9 @@ namespace hbmtune::client {
 // The flag --device of a verb that takes one: a second one is refused.
 CLI::Option* AddDevice(CLI::App& app, const std::string& help, std::string& device);
 
+// The flag --model: a preset's name or a path.
+CLI::Option* AddModel(CLI::App& app, std::string& model);
+
 // --model and every field of Workload, --device.
 struct WorkloadFlags {
   std::string model;

@@ -197,7 +197,8 @@ void AddLadder(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<LadderFlags>();
   const std::string group = "what is trained";
   verb->add_option("--model", flags->models,
-                   "a preset's name; may be repeated [llama2-7b, llama2-13b, falcon-7b]")
+                   "a preset (see hbmtune tune --help); may be repeated [llama2-7b, llama2-13b, "
+                   "falcon-7b]")
       ->type_name("MODEL")
       ->allow_extra_args(false)
       ->take_all()

@@ -48,6 +48,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"tune", "--mcro-batch=3"},
                 "unknown flag --mcro-batch (did you mean --micro-batch?); see hbmtune tune "
                 "--help"},
+        Mistake{{"estimate", "--device", "model:mi210", "--device", "model:mi300x"},
+                "--device is given twice: hbmtune estimate takes one; hbmtune compare takes "
+                "several"},
+        Mistake{{"watch", "--device=hip:0", "--device=hip:1"},
+                "--device is given twice: hbmtune watch takes one; hbmtune compare takes several"},
+        Mistake{{"tune", "--zero.reduce_bucket_size", "many"},
+                "--zero.reduce-bucket-size: 'many' is not a whole number"},
+        Mistake{{"estimate", "--param-dtype", "int64"},
+                "--param-dtype: 'int64' is not fp32, bf16 or fp16"},
         Mistake{{"sweep", "--model", "gpt2", "--grid", "micro-batch=1..1000000000"},
                 "--grid: '1..1000000000' is over 100,000 values, the most that one tunable may "
                 "take"},
@@ -55,13 +64,11 @@ INSTANTIATE_TEST_SUITE_P(
                  "micro-batch=-9223372036854775808..9223372036854775807"},
                 "--grid: '-9223372036854775808..9223372036854775807' is over 100,000 values, the "
                 "most that one tunable may take"},
+        Mistake{{"tune", "--model", "meta-llama/Llama-2-7b-hf"},
+                "no such file: meta-llama/Llama-2-7b-hf; models are not fetched from a hub: give "
+                "--model llama2-7b, the preset of that shape, or a path to its config.json"},
         Mistake{{"compare", "--model", "gpt2", "--price", "mi300x"},
                 "--price: 'mi300x' is not NAME=DOLLARS, like mi300x=2.40"},
-        Mistake{{"estimate", "--device", "model:mi210", "--device", "model:mi300x"},
-                "--device is given twice: hbmtune estimate takes one; hbmtune compare takes "
-                "several"},
-        Mistake{{"watch", "--device=hip:0", "--device=hip:1"},
-                "--device is given twice: hbmtune watch takes one; hbmtune compare takes several"},
         Mistake{{"show"}, "STUDY is missing; see hbmtune show --help"},
         Mistake{{"completion"}, "SHELL is missing (bash, zsh); see hbmtune completion --help"},
         Mistake{{"tune", "--model"}, "--model needs a value (MODEL); see hbmtune tune --help"},

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "client/presets.h"
+#include "kernels/model/presets.h"
 #include "tests/support/temp_dir.h"
 
 namespace hbmtune::client {
@@ -43,6 +45,21 @@ TEST_F(ModelFile, AFolderStandsForItsConfig) {
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(source->config_json(), "{}");
   EXPECT_EQ(source->name(), "tiny");
+}
+
+TEST(KnownPresets, AreThoseOfTheDaemon) { EXPECT_EQ(KnownPresets(), PresetNames()); }
+
+TEST(PresetLike, KnowsTheNamesOfHubs) {
+  EXPECT_EQ(PresetLike("meta-llama/Llama-2-7b-hf"), "llama2-7b");
+  EXPECT_EQ(PresetLike("meta-llama/Llama-2-70b-chat-hf"), "llama2-70b");
+  EXPECT_EQ(PresetLike("meta-llama/Meta-Llama-3-8B-Instruct"), "llama3-8b");
+  EXPECT_EQ(PresetLike("mistralai/Mistral-7B-v0.1"), "mistral-7b");
+  EXPECT_EQ(PresetLike("Qwen/Qwen2-7B"), "qwen2-7b");
+  EXPECT_EQ(PresetLike("tiiuae/falcon-7b"), "falcon-7b");
+  EXPECT_EQ(PresetLike("openai-community/gpt2-xl"), "gpt2-xl");
+  EXPECT_EQ(PresetLike("openai-community/gpt2"), "gpt2");
+  EXPECT_EQ(PresetLike("google/gemma-2b"), "");
+  EXPECT_EQ(PresetLike("Qwen/Qwen2-72B"), "");
 }
 
 TEST_F(ModelFile, AnotherFileIsNamedAfterItself) {
