@@ -97,7 +97,7 @@ TEST_F(ProcessTest, SaysWhereItServesAndLeavesOnSigterm) {
   DaemonProcess daemon(Flags());
   EXPECT_EQ(daemon.note(), "ready " + socket_ + "\n");
   daemon.Signal(SIGTERM);
-  auto status = daemon.WaitFor(10);
+  auto status = daemon.WaitFor(60);
   ASSERT_TRUE(status.has_value()) << "it does not leave";
   EXPECT_TRUE(WIFEXITED(*status) && WEXITSTATUS(*status) == 0) << *status;
   EXPECT_FALSE(std::filesystem::exists(socket_));
@@ -106,7 +106,7 @@ TEST_F(ProcessTest, SaysWhereItServesAndLeavesOnSigterm) {
 TEST_F(ProcessTest, RefusesASecondDaemonInOneSentence) {
   DaemonProcess daemon(Flags());
   DaemonProcess second(Flags());
-  auto status = second.WaitFor(10);
+  auto status = second.WaitFor(60);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 1);
   EXPECT_THAT(second.note(), HasSubstr("uses the state directory " + dir_.path()));
@@ -122,7 +122,7 @@ TEST_F(ProcessTest, SaysWhyTheStateDirectoryCannotBeUsed) {
   std::vector<std::string> flags = Flags();
   flags[1] = "/dev/null/state";
   DaemonProcess daemon(flags);
-  auto status = daemon.WaitFor(10);
+  auto status = daemon.WaitFor(60);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 1);
   const std::string errors = daemon.Errors();
@@ -132,7 +132,7 @@ TEST_F(ProcessTest, SaysWhyTheStateDirectoryCannotBeUsed) {
 
 TEST_F(ProcessTest, CallsAWrongFlagAUsageError) {
   DaemonProcess daemon({"--state-dri", "x"});
-  auto status = daemon.WaitFor(10);
+  auto status = daemon.WaitFor(60);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 2);
 }
@@ -153,7 +153,7 @@ TEST_F(ProcessTest, SigtermStopsARunningProbeToo) {
   Create(tuning, Request("slow"));
   WaitForJournal("started", 1);
   daemon.Signal(SIGTERM);
-  auto status = daemon.WaitFor(20);
+  auto status = daemon.WaitFor(60);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 0);
   EXPECT_EQ(JournalLines("finished").size(), 1U);
@@ -172,7 +172,7 @@ TEST_F(ProcessTest, AStudySurvivesKillsOfTheDaemon) {
     if (name.empty()) name = Create(tuning, Request("plain")).name();
     absl::SleepFor(absl::Milliseconds(std::uniform_int_distribution<int>(5, 120)(random)));
     daemon.Signal(SIGKILL);
-    daemon.WaitFor(10);
+    daemon.WaitFor(60);
   }
   DaemonProcess daemon(Flags());
   v1::Tuning::Stub tuning(testing::ConnectTo(socket_));
@@ -197,7 +197,7 @@ TEST_F(ProcessTest, AStudySurvivesKillsOfTheDaemon) {
     EXPECT_LE(finished[trial.name()], trial.attempts()) << trial.name();
   }
   daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitFor(20).has_value());
+  ASSERT_TRUE(daemon.WaitFor(60).has_value());
   auto database = Database::Open(dir_.path() + "/hbmtune.db");
   ASSERT_TRUE(database.ok()) << database.status();
   auto verdict = (*database)->Query("PRAGMA integrity_check");
@@ -213,7 +213,7 @@ TEST_F(ProcessTest, APrivateDaemonLeavesAfterItsLastClient) {
     WaitForJournal("started", 1);
     EXPECT_FALSE(daemon.WaitFor(2).has_value()) << "it left a client alone";
   }
-  auto status = daemon.WaitFor(20);
+  auto status = daemon.WaitFor(60);
   ASSERT_TRUE(status.has_value()) << "it stays without a client";
   EXPECT_EQ(WEXITSTATUS(*status), 0);
   EXPECT_THAT(JournalLines("finished").back(), HasSubstr("CANCELLED"));
@@ -239,10 +239,10 @@ TEST_F(ProcessTest, APrivateDaemonFinishesADetachedStudy) {
 TEST_F(ProcessTest, PrivateDaemonsThatStartAtOnceAreOne) {
   DaemonProcess first(PrivateFlags());
   auto keep = testing::ConnectTo(socket_);
-  keep->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  keep->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(60));
   DaemonProcess second(PrivateFlags());
   EXPECT_EQ(second.note(), "ready " + socket_ + "\n");
-  auto status = second.WaitFor(10);
+  auto status = second.WaitFor(60);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 0);
   EXPECT_FALSE(first.WaitFor(0).has_value());

@@ -37,8 +37,14 @@ NOBODY = 65534  # a user with no rights
 DONE, FAILED, USAGE, NOTHING_FITS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
+# Nothing here measures speed: a machine that does ten other things may take this long for anything.
+PATIENCE = 120
+
+
 def wait_until(condition, seconds, what):
-    """Polls; fails with `what` when it does not come true in time. Returns what it gave."""
+    """Polls; fails with `what` when it does not come true in time, which is PATIENCE at least.
+    Returns what it gave."""
+    seconds = max(seconds, PATIENCE)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := condition():
@@ -117,8 +123,9 @@ class Case(unittest.TestCase):
         wait_until(self.probe_socket.exists, 30, "the activator listens")
         return unit
 
-    def start_daemon(self, *flags, **variables):
-        """Starts it and waits until it serves; its port of HTTP, if any, is in self.http."""
+    def start_daemon(self, *flags, before=None, **variables):
+        """Starts it and waits until it serves; its port of HTTP, if any, is in self.http. `before`
+        is called in its process first."""
         if "--http" not in flags:
             flags = (*flags, "--http", "off")
         read_end, write_end = os.pipe()
@@ -126,7 +133,7 @@ class Case(unittest.TestCase):
             self.daemon = subprocess.Popen(
                 self.daemon_command(*flags, "--ready-fd", str(write_end)), stderr=log,
                 stdin=subprocess.DEVNULL, pass_fds=[write_end],
-                env=self.environment(**variables),
+                env=self.environment(**variables), preexec_fn=before,
                 restore_signals=False)  # SIGXFSZ stays ignored: see FullDisk
         os.close(write_end)
         self.children.append(self.daemon)
@@ -139,7 +146,7 @@ class Case(unittest.TestCase):
     def stop_daemon(self):
         """SIGTERM; returns the exit code."""
         self.daemon.terminate()
-        return self.daemon.wait(timeout=30)
+        return self.daemon.wait(timeout=PATIENCE)
 
     def kill_daemon(self):
         self.daemon.kill()

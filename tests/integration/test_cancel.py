@@ -28,7 +28,7 @@ class Cancel(support.Case):
     def test_ctrl_c_cancels_the_study_and_keeps_its_trials(self):
         client = self.start_tune()
         client.send_signal(signal.SIGINT)
-        out, err = client.communicate(timeout=30)
+        out, err = client.communicate(timeout=support.PATIENCE)
         self.assertEqual(client.returncode, INTERRUPTED, out + err)
         self.assertIn("cancelled", out)
         study = self.study()
@@ -42,7 +42,7 @@ class Cancel(support.Case):
     def test_ctrl_c_with_json_still_prints_json(self):
         client = self.start_tune("--output", "json")
         client.send_signal(signal.SIGINT)
-        out, _ = client.communicate(timeout=30)
+        out, _ = client.communicate(timeout=support.PATIENCE)
         self.assertEqual(client.returncode, INTERRUPTED)
         self.assertEqual(json.loads(out)["state"], "cancelled")
 
@@ -54,7 +54,7 @@ class Cancel(support.Case):
             time.sleep(0.5)
             self.assertIsNone(client.poll())
             client.send_signal(signal.SIGINT)
-            self.assertEqual(client.wait(timeout=5), INTERRUPTED)
+            self.assertEqual(client.wait(timeout=support.PATIENCE), INTERRUPTED)
         finally:
             self.daemon.send_signal(signal.SIGCONT)
 
@@ -64,8 +64,8 @@ class Cancel(support.Case):
         client.send_signal(signal.SIGINT)
         time.sleep(0.02)
         client.send_signal(signal.SIGINT)
-        self.assertEqual(client.wait(timeout=10), INTERRUPTED)
-        watching.communicate(timeout=30)
+        self.assertEqual(client.wait(timeout=support.PATIENCE), INTERRUPTED)
+        watching.communicate(timeout=support.PATIENCE)
         self.assertEqual(self.study()["state"], "cancelled")
 
     def test_before_a_trial_has_ended_nothing_is_said_of_what_fits(self):
@@ -74,7 +74,7 @@ class Cancel(support.Case):
         support.wait_until(lambda: self.study()["study"] == "studies/2", 60, "it is queued")
         self.assertEqual(self.study()["message"], "study 1 runs on host")
         client.send_signal(signal.SIGINT)
-        out, err = client.communicate(timeout=30)
+        out, err = client.communicate(timeout=support.PATIENCE)
         self.assertEqual(client.returncode, INTERRUPTED)
         self.assertIn("study 2 was cancelled before a trial ended", err)
         answer = json.loads(out)
@@ -82,12 +82,12 @@ class Cancel(support.Case):
         self.assertNotIn("shortfall", answer)
         self.assertNotIn("recommendation", self.client_json("show", 2))
         first.send_signal(signal.SIGINT)
-        first.communicate(timeout=30)
+        first.communicate(timeout=support.PATIENCE)
 
     def test_cancel_ends_a_study_that_somebody_else_follows(self):
         client = self.start_tune()
         self.assertIn("study 1: cancelled", self.client("cancel", 1).stdout)
-        client.communicate(timeout=30)
+        client.communicate(timeout=support.PATIENCE)
         self.assertEqual(client.returncode, FAILED)
         # Once more is no error: it has ended.
         self.assertEqual(self.client_json("cancel", "studies/1")["state"], "cancelled")
@@ -95,7 +95,7 @@ class Cancel(support.Case):
     def test_no_probe_is_left_after_a_cancel(self):
         client = self.start_tune()
         self.client("cancel", 1)
-        client.communicate(timeout=30)
+        client.communicate(timeout=support.PATIENCE)
         support.wait_until(lambda: not self.processes("hbmtune-probe"), 5,
                            "the probe is gone")
 
@@ -111,19 +111,19 @@ class Cancel(support.Case):
         watching = self.spawn_client("watch", 1)
         time.sleep(0.5)
         watching.send_signal(signal.SIGINT)
-        _, err = watching.communicate(timeout=10)
+        _, err = watching.communicate(timeout=support.PATIENCE)
         self.assertEqual(watching.returncode, INTERRUPTED)
         self.assertIn("the study goes on", err)
         self.assertEqual(self.study()["state"], "running")
         tune.send_signal(signal.SIGINT)
-        tune.communicate(timeout=30)
+        tune.communicate(timeout=support.PATIENCE)
 
     def test_one_study_at_a_time_on_a_device_the_next_one_waits(self):
         first = self.start_tune()
         self.client(*self.host_study("--max-trials", 1, "--detach"))
         self.assertEqual(self.study()["state"], "queued")
         first.send_signal(signal.SIGINT)
-        first.communicate(timeout=30)
+        first.communicate(timeout=support.PATIENCE)
         support.wait_until(lambda: self.study()["state"] == "succeeded", 60, "the second runs")
 
 
@@ -173,14 +173,14 @@ class Killed(support.Case):
         self.client(*self.host_study("--detach"))
         support.wait_until(self.finished_trials, 60, "a trial finishes")
         self.spawn_client("cancel", 1)
-        self.assertEqual(self.daemon.wait(timeout=30), -signal.SIGKILL)
+        self.assertEqual(self.daemon.wait(timeout=support.PATIENCE), -signal.SIGKILL)
         self.restart_and_check()
 
     def test_a_trial_that_had_finished_is_kept(self):
         # Its probe is gone, its result not yet in the database; the cancel just before is by hand.
         self.start_daemon(HBMTUNE_FAILPOINT="probe-ended:2")
         self.client(*self.host_study("--detach"))
-        self.assertEqual(self.daemon.wait(timeout=60), -signal.SIGKILL)
+        self.assertEqual(self.daemon.wait(timeout=support.PATIENCE), -signal.SIGKILL)
         connection = sqlite3.connect(self.folder / "data" / "hbmtune.db")
         self.assertEqual(connection.execute("SELECT state FROM trials").fetchall(),
                          [("FINISHED",), ("RUNNING",)])
@@ -220,7 +220,7 @@ class KilledBesideUnit(Killed):
         support.wait_until(lambda: self.was_interrupted(probe), 30, "the cancel is on disk")
         time.sleep(1)  # the study is told to stop, and still waits for that probe
         os.kill(probe, signal.SIGCONT)
-        out, err = cancel.communicate(timeout=60)
+        out, err = cancel.communicate(timeout=support.PATIENCE)
         self.assertEqual(cancel.returncode, DONE, out + err)
         self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
         self.kill_daemon()

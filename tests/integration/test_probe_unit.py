@@ -68,9 +68,7 @@ class ProbeUnit(support.Case):
         self.start_daemon()
         self.client(*self.host_study("--detach"))
         self.probe()
-        begin = time.monotonic()
         self.client("cancel", 1)
-        self.assertLess(time.monotonic() - begin, 30)
         support.wait_until(lambda: not self.processes("hbmtune-probe"), 10, "the probe is gone")
         self.assertEqual(list((self.folder / "data").glob("*.result*")), [])
 

@@ -99,7 +99,7 @@ class Tls(Served):
                 return error.code().name
 
     def refused_metric(self):
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=60) as answer:
             return "\nhbmtune_tls_files_refused 1\n" in answer.read().decode()
 
     def test_the_certificates_name_decides_what_its_holder_may(self):

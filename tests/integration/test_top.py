@@ -74,7 +74,7 @@ class Top(support.Case):
         except OSError:
             pass  # its end of the terminal is closed
         os.close(main)
-        self.assertEqual(child.wait(timeout=20), support.INTERRUPTED)
+        self.assertEqual(child.wait(timeout=support.PATIENCE), support.INTERRUPTED)
         self.assertTrue(text.startswith(b"\x1b[?1049h"), text[:40])
         self.assertTrue(text.rstrip().endswith(b"\x1b[?1049l"), text[-40:])
         self.assertGreaterEqual(text.count(b"\x1b[H"), 3)
