@@ -12,6 +12,7 @@ std::string Sentence(const MemoryShortage& s, const std::string& phase, const st
   }
   if (!op.empty()) text += " for " + op;
   if (!phase.empty()) text += " in " + phase;
+  if (s.capacity_bytes == 0) return text;  // of memory that is not the device's
   text += "; " + FormatBytes(s.free_bytes) + " free of " + FormatBytes(s.capacity_bytes) + ", " +
           FormatBytes(s.reserved_bytes) + " reserved, " + FormatBytes(s.allocated_bytes) +
           " allocated";

@@ -1,9 +1,11 @@
 #include "kernels/memory/host_source.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 
 #include "kernels/core/error.h"
@@ -20,8 +22,11 @@ void* ReserveArena(uint64_t bytes) {
   void* arena =
       mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (arena == MAP_FAILED) {
-    throw DeviceError("cannot reserve " + FormatBytes(static_cast<int64_t>(bytes)) +
-                      " of address space for the host device: " + std::strerror(errno));
+    const std::string why = std::strerror(errno);
+    throw std::invalid_argument("cannot reserve " + FormatBytes(static_cast<int64_t>(bytes)) +
+                                " of address space for the host device, " +
+                                std::to_string(kArenaPerBudget) + " times its memory: " + why +
+                                AddressSpaceHint());
   }
   // Segments are whole 2 MiB pages anyway, and first touches by 4 KiB pages took half of a small
   // probe's start: 30 ms against 16 (tiny-llama, best of 15). A kernel without them is no error.
@@ -37,6 +42,13 @@ Address RoundUpToUnit(Address address) {
 void* Pointer(Address address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
+
+std::string AddressSpaceHint() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return "; a process may have " + FormatBytes(static_cast<int64_t>(limit.rlim_cur)) +
+         " of address space here (RLIMIT_AS): raise it with ulimit -v unlimited";
+}
 
 HostSource::HostSource(int64_t budget_bytes)
     : budget_bytes_(budget_bytes),

@@ -1,15 +1,22 @@
 #pragma once
 
+#include <string>
+
 #include "kernels/memory/segment_source.h"
 
 namespace hbmtune::memory {
+
+// The end of a sentence that says what the host refused: where a limit on address space
+// (RLIMIT_AS) holds, its value and how it is raised; empty without one.
+std::string AddressSpaceHint();
 
 // Host memory under a hard budget, with the addresses that the modelled device would give (plus a
 // base): one arena of address space is reserved, and memory stands only behind live segments.
 // Freed memory is given back to the kernel and cannot be touched.
 class HostSource final : public SegmentSource {
  public:
-  // Throws DeviceError if the kernel refuses the arena.
+  // Throws std::invalid_argument if the kernel refuses the arena, 32 times the budget: nothing is
+  // wrong with the device, and no smaller trial of the same budget would go.
   explicit HostSource(int64_t budget_bytes);
   ~HostSource() override;
   HostSource(const HostSource&) = delete;

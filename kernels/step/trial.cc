@@ -279,6 +279,7 @@ void NoteShortage(const OutOfMemory& error, Measurement& measurement) {
   const MemoryShortage& shortage = error.shortage();
   measurement.outcome = Outcome::kOutOfMemory;
   measurement.message = error.what();
+  if (shortage.capacity_bytes == 0) measurement.message += memory::AddressSpaceHint();
   measurement.requested_bytes = shortage.requested_bytes;
   measurement.free_bytes = shortage.free_bytes;
   measurement.reserved_bytes = shortage.reserved_bytes;

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "kernels/core/error.h"
-#include "kernels/core/units.h"
 
 namespace hbmtune::device {
 namespace {
@@ -49,7 +48,7 @@ void* HostDevice::AllocatePinned(int64_t bytes) {
   const size_t rounded = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr) {
-    throw DeviceError("the host has no " + FormatBytes(bytes) + " of memory for offloading");
+    throw OutOfMemory({.requested_bytes = bytes}, "", "offloading, of the host's own memory");
   }
   pinned_bytes_ += bytes;
   return data;

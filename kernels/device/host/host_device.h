@@ -25,7 +25,7 @@ struct HostDeviceOptions {
 // thread of its own.
 class HostDevice final : public Device, private memory::StreamEvents {
  public:
-  // Throws std::invalid_argument if there is no budget.
+  // Throws std::invalid_argument if there is no budget, or none of that size can be had here.
   explicit HostDevice(const HostDeviceOptions& options);
   ~HostDevice() override;
 
@@ -33,6 +33,7 @@ class HostDevice final : public Device, private memory::StreamEvents {
   memory::SegmentSource& memory() override { return source_; }
   memory::StreamEvents& events() override { return *this; }
   void* Pointer(memory::Address address) override { return reinterpret_cast<void*>(address); }
+  // Not locked: RLIMIT_MEMLOCK does not matter. Throws OutOfMemory without a capacity.
   void* AllocatePinned(int64_t bytes) override;
   void FreePinned(void* data, int64_t bytes) override;
   int64_t pinned_bytes() const override { return pinned_bytes_; }

@@ -34,6 +34,21 @@ TEST(HostDevice, NeedsABudget) {
   EXPECT_THROW(HostDevice({.memory_bytes = 0}), std::invalid_argument);
 }
 
+// Pinned memory of the host is not locked: a limit on that (RLIMIT_MEMLOCK) refuses nothing.
+TEST(HostDevice, CallsALackOfPinnedMemoryThatAndNotALostDevice) {
+  HostDevice device({.memory_bytes = 1 << 20});
+  constexpr int64_t kTooMuch = int64_t{1} << 48;  // over the addresses of a process
+  try {
+    device.AllocatePinned(kTooMuch);
+    ADD_FAILURE() << "it was given";
+  } catch (const OutOfMemory& error) {
+    EXPECT_STREQ(error.what(),
+                 "out of memory: asked for 256.00 TiB for offloading, of the host's own memory");
+    EXPECT_EQ(error.shortage().requested_bytes, kTooMuch);
+  }
+  EXPECT_EQ(device.pinned_bytes(), 0);
+}
+
 TEST(HostDevice, AStreamRunsInOrderAndOthersWaitForEvents) {
   HostDevice device({.memory_bytes = 1 << 20});
   float value = 0, copy = -1;

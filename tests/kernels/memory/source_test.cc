@@ -1,6 +1,11 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
 
 #include "kernels/core/units.h"
 #include "kernels/memory/caching_allocator.h"
@@ -32,6 +37,29 @@ TEST(HostSource, GivesMemoryThatCanBeWrittenWithinItsBudget) {
   EXPECT_EQ(source.Allocate(26 * kMiB), 0u);
   source.Free(address, 40 * kMiB);
   EXPECT_EQ(source.free_bytes(), 64 * kMiB);
+}
+
+TEST(HostSource, NamesTheLimitThatRefusesItsArena) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  int64_t own_pages = 0;
+  std::ifstream("/proc/self/statm") >> own_pages;
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(own_pages * getpagesize() + 8 * kGiB);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &low), 0);
+  try {
+    HostSource source(1 * kGiB);
+    ADD_FAILURE() << "it was given";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(
+                    ::testing::StartsWith("cannot reserve 32.00 GiB of address space for the host "
+                                          "device, 32 times its memory: Cannot allocate memory"),
+                    ::testing::HasSubstr(FormatBytes(static_cast<int64_t>(low.rlim_cur)) +
+                                         " of address space here (RLIMIT_AS): raise it")));
+  }
+  EXPECT_NO_THROW(HostSource(64 * kMiB));
+  setrlimit(RLIMIT_AS, &before);
 }
 
 TEST(HostSource, MapsAndUnmapsPagesOfAReservedRange) {
