@@ -174,6 +174,7 @@ void Server::Apply(const Options& options) {
   access_.SetRules(RulesOf(options));
   arbiter_->SetOptions({options.probing, absl::Seconds(options.lease_grace_seconds)});
   acceptor_->SetLimits(LimitsOf(options));
+  CheckRoom().IgnoreError();  // there was room when it started
   studies_->SetMostOfUser(options.max_studies_per_user);
   next_prune_ = absl::ZeroDuration();
 }
@@ -207,6 +208,22 @@ absl::Status Server::Listen() {
   acceptor_ = std::make_unique<Acceptor>(
       *std::move(socket), peers_, LimitsOf(options_),
       [this](int fd) { grpc::AddInsecureChannelFromFd(grpc_.get(), fd); });
+  return CheckRoom();
+}
+
+absl::Status Server::CheckRoom() const {
+  constexpr char kRemedy[] = "raise LimitNOFILE= of its unit, or ulimit -n";
+  if (acceptor_->room() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a limit of ", acceptor_->file_limit(),
+                     " open files leaves no room for connections: ", kRemedy));
+  }
+  if (acceptor_->room() >= static_cast<size_t>(options_.max_connections)) return absl::OkStatus();
+  log_.Warning("the limit of open files caps the connections",
+               {{"open_files", acceptor_->file_limit()},
+                {"connections", acceptor_->room()},
+                {"max_connections", options_.max_connections},
+                {"remedy", kRemedy}});
   return absl::OkStatus();
 }
 

@@ -73,6 +73,8 @@ class Server {
   void TellFinding(const JobFinding& finding);
   void StoreMinute(const MinuteRow& row);
   void Apply(const Options& options);
+  // FAILED_PRECONDITION: there is room for no connection at all.
+  absl::Status CheckRoom() const;
   void PruneStore();
   StudyRunner::NodeHold NodeHold();
   TuningService::Parts TuningParts();

@@ -31,13 +31,15 @@ PeerIdentity IdentityOf(int fd) {
   return {credentials.uid, credentials.gid, credentials.pid};
 }
 
-// Two descriptors a connection: the soft limit of 1024 would be too near.
+// Two descriptors a connection: the soft limit of 1024 would be too near. What holds afterwards: a
+// sandbox may forbid to change it.
 int RaiseFileLimit() {
+  constexpr rlim_t kEnough = 65536;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 65536);
-  setrlimit(RLIMIT_NOFILE, &limit);
-  return static_cast<int>(limit.rlim_cur);
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min(limit.rlim_cur, kEnough));
 }
 
 }  // namespace
@@ -48,8 +50,10 @@ Acceptor::Acceptor(UnixSocket socket, Peers& peers, const Limits& limits, Serve 
       serve_(std::move(serve)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      file_limit_(RaiseFileLimit()),
+      room_(static_cast<size_t>(std::max(file_limit_ - kFirstNumber, 0)) / 2),
       next_number_(kFirstNumber),
-      last_number_(RaiseFileLimit() * 3 / 4),
+      last_number_(file_limit_ * 3 / 4),
       limits_(limits),
       idle_since_(absl::Now()) {
   Watch(epoll_.get(), socket_.fd(), EPOLLIN, kListener);
@@ -103,7 +107,7 @@ int Acceptor::NextNumber() {
 
 void Acceptor::AcceptOne(UniqueFd connection) {
   const PeerIdentity identity = IdentityOf(connection.get());
-  if (watched_.size() >= limits_.connections ||
+  if (watched_.size() >= std::min(limits_.connections, room_) ||
       peers_.CountOf(identity.uid) >= limits_.connections_of_uid) {
     return;  // closed: the client sees UNAVAILABLE
   }

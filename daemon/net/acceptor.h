@@ -27,8 +27,14 @@ class Acceptor {
   };
   using Serve = std::function<void(int fd)>;  // takes the descriptor over
 
+  // Raises the process's limit of open files (RLIMIT_NOFILE) as far as that goes.
   Acceptor(UnixSocket socket, Peers& peers, const Limits& limits, Serve serve);
   ~Acceptor();  // stops accepting; connections stay
+
+  // The limit of open files that holds, and the connections that it leaves room for, two files
+  // each: more at once are closed whatever the limits.
+  int file_limit() const { return file_limit_; }
+  size_t room() const { return room_; }
 
   // For connections that come from now on.
   void SetLimits(const Limits& limits);
@@ -49,6 +55,8 @@ class Acceptor {
   const Serve serve_;
   UniqueFd wake_;   // eventfd: stop
   UniqueFd epoll_;
+  const int file_limit_;
+  const size_t room_;
   int next_number_;
   int last_number_;
 

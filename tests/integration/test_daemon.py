@@ -1,13 +1,15 @@
 """What whoever runs the daemon sees: refusals, metrics, health."""
 
+import ctypes
+import errno
 import os
 import pathlib
 import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
-import time
 import urllib.error
 import urllib.request
 
@@ -17,7 +19,7 @@ import support
 class Refusals(support.Case):
     def refused(self, *command, **options):
         """The sentence and exit code of a daemon that does not start."""
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=support.PATIENCE,
                               env=self.environment(), **options)
         self.assertNotEqual(done.returncode, 0)
         lines = done.stderr.splitlines()
@@ -168,13 +170,86 @@ class FullDisk(support.Case):
         self.assertEqual(self.processes("hbmtune-probe"), [])
 
 
+# Numbers of <linux/audit.h> and the system calls' table: prlimit64, which sets limits too.
+PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
+
+
+def forbid_to_set_limits():
+    """For the process and what it starts, as a sandbox may: a filter of seccomp(2) that answers
+    EPERM to a prlimit64 with new limits. They are its third argument, at 32 of the data."""
+    load, equal, answer = 0x20, 0x15, 0x06
+    allow, refuse = 0x7FFF0000, 0x00050000 | errno.EPERM
+    program = b"".join(struct.pack("HBBI", *line) for line in (
+        (load, 0, 0, 0), (equal, 0, 4, PRLIMIT64[os.uname().machine]),
+        (load, 0, 0, 32), (equal, 0, 3, 0), (load, 0, 0, 36), (equal, 0, 1, 0),
+        (answer, 0, 0, allow), (answer, 0, 0, refuse)))
+    lines = ctypes.create_string_buffer(program, len(program))
+    filter_ = ctypes.create_string_buffer(struct.pack("HL", len(program) // 8,
+                                                      ctypes.addressof(lines)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, filter_, 0, 0) == 0, os.strerror(ctypes.get_errno())
+
+
+class FewFiles(support.Case):
+    """A limit of open files that is too low for what the config asks for."""
+
+    def assert_capped(self, most):
+        """So many connections stay open; the others are closed, and nobody spins."""
+        line = next(one for one in self.log.read_text().splitlines()
+                    if "the limit of open files caps the connections" in one)
+        self.assertIn(f"connections={most} max_connections=1024", line)
+        clients = []
+        for _ in range(most + 20):
+            client = socket.socket(socket.AF_UNIX)
+            self.addCleanup(client.close)
+            client.connect(str(self.socket))
+            clients.append(client)
+
+        def closed():
+            return sum(1 for client in clients if self.is_closed(client))
+
+        support.wait_until(lambda: closed() == 20, 60, f"20 are closed, not {closed()}")
+        for client in clients:
+            client.close()
+        self.client("devices")
+
+    @staticmethod
+    def is_closed(client):
+        try:
+            # gRPC greets with its settings.
+            return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
+    def test_caps_the_connections_and_the_log_says_so(self):
+        self.start_daemon(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400)))
+        self.assert_capped((400 - 256) // 2)
+
+    def test_what_counts_is_the_limit_that_holds(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (400, 4096))
+            forbid_to_set_limits()
+
+        self.start_daemon(before=limited)
+        self.assert_capped((400 - 256) // 2)
+
+    def test_none_at_all_is_an_error(self):
+        done = subprocess.run(
+            self.daemon_command("--http", "off"), capture_output=True, text=True, timeout=60,
+            env=self.environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("a limit of 200 open files leaves no room", done.stderr.splitlines()[-1])
+
+
 class Stopping(support.Case):
-    def test_sigterm_exits_0_in_under_2_seconds_and_takes_the_socket_away(self):
+    def test_sigterm_exits_0_and_takes_the_socket_away(self):
         self.start_daemon()
         self.client("devices")
-        start = time.monotonic()
         self.assertEqual(self.stop_daemon(), 0)
-        self.assertLess(time.monotonic() - start, 2)
         self.assertFalse(self.socket.exists())
 
 
@@ -253,14 +328,14 @@ class Http(support.Case):
         self.start_daemon("--http", "127.0.0.1:0")
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def test_promtool_accepts_the_metrics_after_a_study(self):
         self.client(*self.host_study("--max-trials", 2))
         text = self.get("/metrics")
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
-                              capture_output=True, timeout=30)
+                              capture_output=True, timeout=support.PATIENCE)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         self.assertTrue(names)
