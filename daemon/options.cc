@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <vector>
 #include <toml++/toml.h>
 
 #include "kernels/core/hash.h"
@@ -41,6 +44,25 @@ Json TomlToJson(const toml::node& node) {
   return nullptr;  // lists and dates: no option is one, so FromJson names the key
 }
 
+std::string FlagOf(std::string_view setting) {
+  return "--" + absl::StrReplaceAll(std::string(setting), {{"_", "-"}});
+}
+
+// For the right column of --help, which begins after 30: 80 in all.
+std::string Wrapped(std::string_view text) {
+  constexpr size_t kColumns = 50;
+  std::string wrapped;
+  size_t width = 0;
+  const std::vector<std::string> words = absl::StrSplit(std::string(text), ' ');
+  for (const std::string& word : words) {
+    const bool fits = width + 1 + word.size() <= kColumns;
+    if (width > 0) wrapped += fits ? ' ' : '\n';
+    width = word.size() + (width > 0 && fits ? width + 1 : 0);
+    wrapped += word;
+  }
+  return wrapped;
+}
+
 // Adds a flag for each field; what is given lands in `given`, as JSON.
 struct FlagMaker {
   CLI::App& app;
@@ -48,8 +70,8 @@ struct FlagMaker {
   template <class T>
   void operator()(const Field& field, T& value) {
     const std::string key(field.name);
-    const std::string flag = "--" + absl::StrReplaceAll(key, {{"_", "-"}});
-    const std::string help(field.help);
+    const std::string flag = FlagOf(key);
+    const std::string help = Wrapped(field.help);
     if constexpr (std::is_same_v<T, bool>) {
       app.add_flag_callback(flag, [this, key] { given[key] = true; }, help);
     } else if constexpr (std::is_arithmetic_v<T>) {
@@ -62,16 +84,29 @@ struct FlagMaker {
   }
 };
 
-absl::Status Apply(const Json& json, const std::string& where, Options& options) {
+// One setting; why it cannot be that, without its name.
+absl::Status Apply(const std::string& setting, const Json& value, Options& options) {
+  Json one = Json::object();
+  one[setting] = value;
   try {
-    FromJson(json, options);
+    FromJson(one, options);
   } catch (const std::invalid_argument& error) {
-    return absl::InvalidArgumentError(absl::StrCat(where, error.what()));
+    return absl::InvalidArgumentError(absl::StripPrefix(error.what(), setting + ": "));
   }
   return absl::OkStatus();
 }
 
-absl::Status ApplyFile(const std::string& path, Options& options) {
+absl::Status ApplyFlags(const Json& given, Options& options, Origins& origins) {
+  for (const auto& [setting, value] : given.items()) {
+    if (absl::Status status = Apply(setting, value, options); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(FlagOf(setting), ": ", status.message()));
+    }
+    origins.erase(setting);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyFile(const std::string& path, Options& options, Origins& origins) {
   // A folder would read as an empty file, that is, as the defaults; a pipe would hold up a reload.
   std::error_code error;
   const bool regular = std::filesystem::is_regular_file(path, error);
@@ -84,7 +119,7 @@ absl::Status ApplyFile(const std::string& path, Options& options) {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  return ApplyToml(text.str(), path, options);
+  return ApplyToml(text.str(), path, options, origins);
 }
 
 std::string UserStateDir() {
@@ -104,7 +139,8 @@ std::string DefaultSocketDir(const Options& options) {
 
 }  // namespace
 
-absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options) {
+absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options,
+                       Origins& origins) {
   toml::table table;
   try {
     table = toml::parse(text, file_name);
@@ -112,7 +148,16 @@ absl::Status ApplyToml(const std::string& text, const std::string& file_name, Op
     return absl::InvalidArgumentError(absl::StrCat(file_name, ":", error.source().begin.line, ": ",
                                                    std::string(error.description())));
   }
-  return Apply(TomlToJson(table), absl::StrCat(file_name, ": "), options);
+  for (const auto& [key, value] : table) {
+    const std::string setting(key.str());
+    const std::string place = absl::StrCat(file_name, ":", key.source().begin.line);
+    if (absl::Status status = Apply(setting, TomlToJson(value), options); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(place, ": ", setting, ": ", status.message()));
+    }
+    origins[setting] = place;
+  }
+  return absl::OkStatus();
 }
 
 void FillDefaults(Options& options) {
@@ -155,13 +200,16 @@ void FillDefaults(Options& options) {
 
 absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool again) {
   Options options;
+  Origins origins;
   Json given = Json::object();
   std::string config;
   CLI::App app("hbmtuned: tunes training on this node's devices and serves what it learns.");
   app.set_version_flag("--version", "hbmtuned " HBMTUNE_VERSION);
-  app.add_option("--config", config, absl::StrCat("TOML file with these settings, dashes as "
-                                                  "underscores; default ", kDefaultConfig));
-  Options::Visit(options, FlagMaker{app, given});
+  app.add_option("--config", config,
+                 Wrapped(absl::StrCat("TOML file with these settings, dashes as underscores; "
+                                      "default ", kDefaultConfig)));
+  FlagMaker maker{app, given};  // the flags' callbacks keep it
+  Options::Visit(options, maker);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -174,14 +222,14 @@ absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool aga
     config = kDefaultConfig;
   }
   if (!config.empty()) {
-    if (absl::Status status = ApplyFile(config, options); !status.ok()) return status;
+    if (absl::Status status = ApplyFile(config, options, origins); !status.ok()) return status;
   }
-  if (absl::Status status = Apply(given, "flag ", options); !status.ok()) return status;
+  if (absl::Status status = ApplyFlags(given, options, origins); !status.ok()) return status;
   if (given.value("state_dir", "unset").empty()) {  // of a shell's empty variable, say
     return absl::InvalidArgumentError("--state-dir is empty: name a folder, or leave it out");
   }
   if (again) options.ready_fd = -1;
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (absl::Status status = CheckOptions(options, origins); !status.ok()) return status;
   FillDefaults(options);
   return options;
 }

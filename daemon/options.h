@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -170,15 +171,21 @@ struct Options {
 // `again`: read for a reload, when the descriptor of --ready-fd is long closed.
 absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv, bool again = false);
 
-// What cannot be, as one sentence (INVALID_ARGUMENT) that names the flag and its value. For options
-// as they were given, before FillDefaults: what is empty then is not looked at.
-absl::Status CheckOptions(const Options& options);
+// Where each setting that a file gave stands in it, by its name: "/etc/hbmtune/hbmtuned.toml:12".
+using Origins = std::map<std::string, std::string>;
+
+// What cannot be, as one sentence (INVALID_ARGUMENT) that names the flag and its value, or of one
+// with an origin the place, the setting and its value. For options as they were given, before
+// FillDefaults: what is empty then is not looked at.
+absl::Status CheckOptions(const Options& options, const Origins& origins = {});
 
 // Names of the settings that a running daemon takes over from a changed file (SIGHUP).
 const std::set<std::string>& ReloadableOptions();
 
-// TOML text laid over `options`; errors name the key.
-absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options);
+// TOML text laid over `options`; `origins` says where each setting stands. Errors name the file,
+// the line and the setting.
+absl::Status ApplyToml(const std::string& text, const std::string& file_name, Options& options,
+                       Origins& origins);
 
 // systemd's $STATE_DIRECTORY and $RUNTIME_DIRECTORY, else /var/lib and /run for root, else the
 // XDG folders of the user. The probe is looked for beside this program.

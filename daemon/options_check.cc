@@ -9,7 +9,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "daemon/http/http_server.h"
@@ -19,76 +21,93 @@
 namespace hbmtune::daemon {
 namespace {
 
-// "--max-connections 0: must be at least 1": flags and keys of the file read the same that way.
+struct Complaint {
+  std::string option;
+  std::string value;
+  bool quoted;  // in a file
+  std::string why;
+};
+using Verdict = std::optional<Complaint>;  // nothing: all is well
+
 template <class T>
-absl::Status Wrong(std::string_view option, const T& value, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--", absl::StrReplaceAll(std::string(option), {{"_", "-"}}), " ", value, ": ", why));
+Verdict Wrong(std::string_view option, const T& value, const std::string& why) {
+  return Complaint{std::string(option), absl::StrCat(value), std::is_same_v<T, std::string>, why};
 }
 
-absl::Status CheckRange(std::string_view option, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
+// "--max-connections 0: must be …", "FILE:2: max_connections = 0: must be …"
+std::string Sentence(const Complaint& complaint, const Origins& origins) {
+  const auto& [option, value, quoted, why] = complaint;
+  const auto origin = origins.find(option);
+  if (origin == origins.end()) {
+    return absl::StrCat("--", absl::StrReplaceAll(option, {{"_", "-"}}), " ", value, ": ", why);
+  }
+  const std::string quote = quoted ? "\"" : "";
+  return absl::StrCat(origin->second, ": ", option, " = ", quote, value, quote, ": ", why);
+}
+
+Verdict CheckRange(std::string_view option, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return std::nullopt;
   return Wrong(option, value, absl::StrCat("must be from ", least, " to ", most));
 }
 
-absl::Status CheckTime(std::string_view option, double value) {
+Verdict CheckTime(std::string_view option, double value) {
   constexpr double kMost = 1e9;  // some thirty years, in seconds
-  if (value >= 0 && value <= kMost) return absl::OkStatus();
+  if (value >= 0 && value <= kMost) return std::nullopt;
   return Wrong(option, value, "must be a time of at least 0");
 }
 
-absl::Status CheckConnectionAge(double seconds) {
-  if (seconds >= 1 && seconds <= 86400) return absl::OkStatus();
-  return Wrong("tls_connection_seconds", absl::StrCat(seconds), "it must be between 1 and 86400");
+Verdict CheckConnectionAge(double seconds) {
+  if (seconds >= 1 && seconds <= 86400) return std::nullopt;
+  return Wrong("tls_connection_seconds", seconds, "it must be between 1 and 86400");
 }
 
-absl::Status CheckFolder(std::string_view option, const std::string& path) {
+Verdict CheckFolder(std::string_view option, const std::string& path) {
   std::error_code error;
-  if (path.empty() || std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  if (path.empty() || std::filesystem::is_directory(path, error)) return std::nullopt;
   return Wrong(option, path, "there is no such folder");
 }
 
-absl::Status CheckProgram(std::string_view option, const std::string& path) {
+Verdict CheckProgram(std::string_view option, const std::string& path) {
   std::error_code error;
-  if (path.empty()) return absl::OkStatus();
+  if (path.empty()) return std::nullopt;
   if (!std::filesystem::exists(path, error)) return Wrong(option, path, "there is no such file");
   if (std::filesystem::is_directory(path, error) || access(path.c_str(), X_OK) != 0) {
     return Wrong(option, path, "is no program that can be run");
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status CheckSocketPath(std::string_view option, const std::string& path) {
-  if (path.size() < sizeof(sockaddr_un::sun_path)) return absl::OkStatus();
+Verdict CheckSocketPath(std::string_view option, const std::string& path) {
+  if (path.size() < sizeof(sockaddr_un::sun_path)) return std::nullopt;
   return Wrong(option, path, "is longer than the 107 bytes that an address of a socket holds");
 }
 
-absl::Status CheckGroups(std::string_view option, const std::string& names) {
+Verdict CheckGroups(std::string_view option, const std::string& names) {
   const std::vector<std::string> groups = absl::StrSplit(names, ',', absl::SkipWhitespace());
   for (std::string group : groups) {
     absl::StripAsciiWhitespace(&group);
     if (getgrnam(group.c_str()) != nullptr) continue;
     return Wrong(option, names, absl::StrCat("there is no group '", group, "'"));
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status CheckReadyFd(int64_t fd) {
-  if (fd == -1) return absl::OkStatus();
+Verdict CheckReadyFd(int64_t fd) {
+  if (fd == -1) return std::nullopt;
   const int flags = fd > STDIN_FILENO && fd < 1 << 20 ? fcntl(static_cast<int>(fd), F_GETFL) : -1;
-  if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return absl::OkStatus();
+  if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return std::nullopt;
   return Wrong("ready_fd", fd, "is no open descriptor that can be written to");
 }
 
-absl::Status CheckHttp(const std::string& address) {
-  if (address.empty() || address == "off") return absl::OkStatus();
+Verdict CheckHttp(const std::string& address) {
+  if (address.empty() || address == "off") return std::nullopt;
   auto parsed = ParseHttpAddress(address);
-  return parsed.ok() ? absl::OkStatus()
+  return parsed.ok() ? std::nullopt
                      : Wrong("http", address, std::string(parsed.status().message()));
 }
 
-absl::Status CheckTcp(const Options& o) {
-  if (o.tcp.empty()) return absl::OkStatus();
+Verdict CheckTcp(const Options& o) {
+  if (o.tcp.empty()) return std::nullopt;
   const size_t colon = o.tcp.rfind(':');
   if (colon == std::string::npos || colon == 0) {
     return Wrong("tcp", o.tcp, "is no address with a port, as 0.0.0.0:9465");
@@ -98,20 +117,20 @@ absl::Status CheckTcp(const Options& o) {
                                      std::pair("tls_roots", o.tls_roots)}) {
     if (path.empty()) return Wrong("tcp", o.tcp, absl::StrCat("needs ", option, " too"));
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status CheckTlsUsers(const std::string& text) {
+Verdict CheckTlsUsers(const std::string& text) {
   auto users = ParseTlsUsers(text);
-  return users.ok() ? absl::OkStatus()
+  return users.ok() ? std::nullopt
                     : Wrong("tls_users", text, std::string(users.status().message()));
 }
 
 }  // namespace
 
-absl::Status CheckOptions(const Options& o) {
+absl::Status CheckOptions(const Options& o, const Origins& origins) {
   constexpr int64_t kMostConnections = 40'000;  // two descriptors each, of 65,536 at most
-  for (const absl::Status& status : {
+  for (const Verdict& verdict : {
            CheckRange("socket_mode", o.socket_mode, 0, 0777),
            CheckRange("max_connections", o.max_connections, 1, kMostConnections),
            CheckRange("max_connections_per_user", o.max_connections_per_user, 1,
@@ -137,7 +156,7 @@ absl::Status CheckOptions(const Options& o) {
            CheckGroups("tune_groups", o.tune_groups),
            CheckGroups("read_groups", o.read_groups),
        }) {
-    if (!status.ok()) return status;
+    if (verdict) return absl::InvalidArgumentError(Sentence(*verdict, origins));
   }
   return absl::OkStatus();
 }

@@ -42,14 +42,27 @@ TEST(Options, AFlagGoesBeforeTheFile) {
   EXPECT_EQ(options->log_format, LogFormat::kJson);
 }
 
-TEST(Options, NameTheKeyThatIsWrong) {
-  Options options;
-  EXPECT_THAT(std::string(ApplyToml("sokcet = \"x\"", "f.toml", options).message()),
-              HasSubstr("f.toml: sokcet: unknown field"));
-  EXPECT_THAT(std::string(ApplyToml("log_level = \"loud\"", "f.toml", options).message()),
-              HasSubstr("'loud' is not debug, info, warning or error"));
-  EXPECT_THAT(std::string(ApplyToml("a = \n", "f.toml", options).message()),
-              HasSubstr("f.toml:1:"));
+TEST(Options, NameThePlaceAndTheKeyThatAreWrong) {
+  const auto error = [](const std::string& text) {
+    Options options;
+    Origins origins;
+    absl::Status status = ApplyToml(text, "f.toml", options, origins);
+    if (status.ok()) status = CheckOptions(options, origins);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error("sokcet = \"x\""), "f.toml:1: sokcet: unknown field");
+  EXPECT_EQ(error("# a\nlog_level = \"loud\""),
+            "f.toml:2: log_level: 'loud' is not debug, info, warning or error");
+  EXPECT_EQ(error("http = 9464"), "f.toml:1: http: must be a string");
+  EXPECT_EQ(error("\n\nmax_connections = \"8\""),
+            "f.toml:3: max_connections: must be a whole number");
+  EXPECT_EQ(error("keep_memory_days = [1]"), "f.toml:1: keep_memory_days: must be a number");
+  EXPECT_EQ(error("\nmax_connections = 0"),
+            "f.toml:2: max_connections = 0: must be from 1 to 40000");
+  EXPECT_EQ(error("profile_dir = \"/nope\""),
+            "f.toml:1: profile_dir = \"/nope\": there is no such folder");
+  EXPECT_THAT(error("a = \n"), HasSubstr("f.toml:1:"));
+  EXPECT_EQ(error("max_connections = 8"), "");
 }
 
 TEST(Log, QuotesWhatNeedsIt) {

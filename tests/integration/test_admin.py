@@ -4,6 +4,8 @@ things deleted, quotas, a full disk while a job wants a lease."""
 import http.client
 import json
 import os
+import pathlib
+import re
 import resource
 import signal
 import sqlite3
@@ -68,10 +70,27 @@ class Flags(support.Case):
     def test_a_config_that_is_no_file_is_not_an_empty_one(self):
         self.assertIn("no regular file", self.refused("--config", self.folder))
 
-    def test_a_key_of_the_file_is_checked_as_the_flag(self):
+    def test_what_is_wrong_in_the_file_is_named_where_it_stands(self):
         config = self.folder / "config.toml"
-        config.write_text("max_connections = 0\n")
-        self.assertIn("--max-connections 0", self.refused("--config", config))
+        config.write_text('log_level = "info"\nmax_connections = 0\n')
+        self.assertIn(f"{config}:2: max_connections = 0: must be", self.refused("--config", config))
+        # The flag goes before the file, and is what is blamed then.
+        self.assertIn("--max-connections -1: must be",
+                      self.refused("--config", config, "--max-connections", -1))
+        config.write_text('default_role = "king"\n')
+        roles = "'king' is not none, read, tune or admin"
+        self.assertIn(f"{config}:1: default_role: {roles}", self.refused("--config", config))
+        self.assertIn(f"--default-role: {roles}", self.refused("--default-role", "king"))
+
+    def test_help_fits_80_columns_and_names_every_setting(self):
+        out = subprocess.run([support.BIN / "hbmtuned", "--help"], capture_output=True, text=True,
+                             timeout=60).stdout
+        # But for the line with the path of the program.
+        lines = [line for line in out.splitlines() if not line.startswith("Usage: ")]
+        self.assertEqual([line for line in lines if len(line) > 80], [])
+        settings = (pathlib.Path(__file__).parents[2] / "deploy/systemd/hbmtuned.toml").read_text()
+        for name in re.findall(r"(?m)^(?:# )?(\w+) = ", settings):
+            self.assertIn(f"  --{name.replace('_', '-')} ", out)
 
 
 class TwoSockets(support.Case):
