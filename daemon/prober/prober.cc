@@ -50,6 +50,7 @@ v1::ProbeRequest RequestOf(const ProbeTask& task) {
 }
 
 constexpr char kResultSuffix[] = ".result";
+constexpr char kUnfinishedSuffix[] = ".new";  // of one that its probe was writing
 
 std::string FileNameOf(const std::string& trial) {
   return absl::StrReplaceAll(trial, {{"/", "-"}}) + ".";
@@ -163,7 +164,9 @@ absl::StatusOr<std::unique_ptr<ProbeLink>> Prober::StartInUnit(
 
 void Prober::Forget(const ProbeTask& task) const {
   const std::string path = ResultPath(settings_.result_directory, RequestOf(task));
-  if (!path.empty()) std::remove(path.c_str());
+  if (path.empty()) return;
+  std::remove(path.c_str());
+  std::remove((path + kUnfinishedSuffix).c_str());
 }
 
 void Prober::ForgetAllBut(const std::set<std::string>& trials) const {

@@ -103,6 +103,8 @@ absl::Status Database::ErrorFrom(int code, const char* what) {
     case SQLITE_IOERR:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
+    case SQLITE_BUSY:  // for two seconds: somebody looks at it with a lock, which passes
+    case SQLITE_LOCKED:
       text = absl::StrCat("cannot write ", path_, ": ", sqlite3_errmsg(handle_),
                           "; nothing new is stored until that works again");
       degraded_ = text;
@@ -113,9 +115,6 @@ absl::Status Database::ErrorFrom(int code, const char* what) {
       return absl::DataLossError(text);
     case SQLITE_CONSTRAINT:
       return absl::AlreadyExistsError(text);
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return absl::UnavailableError(text);
     default:
       return absl::InternalError(text);
   }

@@ -46,8 +46,8 @@ class Row {
 // One SQLite file in WAL mode with synchronous=FULL: what COMMIT returned from survives a power
 // cut. One connection, one caller at a time; any thread.
 //
-// Errors: RESOURCE_EXHAUSTED when the disk is full, fails or is read-only, or when somebody has
-// taken the file away (the database is then `degraded` until a write succeeds); DATA_LOSS when the
+// Errors: RESOURCE_EXHAUSTED when the disk is full, fails or is read-only, when the file was taken
+// away or somebody has locked it (it is `degraded` then until a write succeeds); DATA_LOSS when the
 // file is no database or is corrupt; ALREADY_EXISTS for a unique key used twice; INTERNAL for a
 // mistake in the SQL.
 class Database {

@@ -196,8 +196,14 @@ bool StudyRunner::CollectCutShort() {
   if (session_.client_probes() != nullptr) return true;  // their results come from clients alone
   for (TrialRecord& trial : session_.TakeCutShort()) unsettled_.push_back(std::move(trial));
   for (TrialRecord& trial : unsettled_) {
-    // Not until its probe is gone: one that had almost finished may yet leave a result.
+    // Not until its probe is gone: one that had almost finished may yet leave a result. In a unit
+    // it has ten seconds to end by itself; who holds the device for longer is another daemon's.
+    const absl::Duration patient_until = parts_.clock.SinceBoot() + absl::Seconds(15);
     auto left = parts_.prober.Collect(TaskFor(trial), stop_.leaving());
+    while (absl::IsFailedPrecondition(left.status()) && !stop_.draining() &&
+           parts_.clock.SinceBoot() < patient_until) {
+      left = parts_.prober.Collect(TaskFor(trial), stop_.leaving());
+    }
     if (stop_.draining()) return false;
     if (left.ok() && *left) {
       trial.measurement = **left;

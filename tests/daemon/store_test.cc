@@ -366,6 +366,20 @@ TEST_F(StoreTest, IsDegradedWhileItsFileIsAway) {
   EXPECT_TRUE(store.CreateStudy(study).ok());
 }
 
+TEST_F(StoreTest, IsDegradedWhileSomebodyKeepsItLocked) {
+  auto database = OpenIn(dir_.path());
+  StudyStore store(*database);
+  auto other = Database::Open(dir_.path() + "/hbmtune.db");
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE((*other)->ExecuteScript("BEGIN IMMEDIATE").ok());
+  StudyRecord study = Study();
+  EXPECT_TRUE(absl::IsResourceExhausted(store.CreateStudy(study)));
+  EXPECT_THAT(store.degraded(), HasSubstr("database is locked"));
+  ASSERT_TRUE((*other)->ExecuteScript("COMMIT").ok());
+  EXPECT_TRUE(store.CreateStudy(study).ok());
+  EXPECT_EQ(store.degraded(), "");
+}
+
 TEST(Names, AreParsedInOnePlace) {
   EXPECT_EQ(ParseStudyName("studies/7"), 7);
   EXPECT_EQ(ParseStudyName("7"), 7);

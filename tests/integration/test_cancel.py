@@ -218,7 +218,8 @@ class KilledBesideUnit(Killed):
             "the new daemon waits")
         cancel = self.spawn_client("cancel", 1)
         support.wait_until(lambda: self.was_interrupted(probe), 30, "the cancel is on disk")
-        time.sleep(1)  # the study is told to stop, and still waits for that probe
+        time.sleep(5)  # the study is told to stop, and still waits for that probe
+        self.assertIsNone(cancel.poll(), "it has ended while the probe is there")
         os.kill(probe, signal.SIGCONT)
         out, err = cancel.communicate(timeout=support.PATIENCE)
         self.assertEqual(cancel.returncode, DONE, out + err)
