@@ -4,6 +4,7 @@
 
 #include "proto/convert.h"
 #include "tuner/recommend/describe.h"
+#include "tuner/search/history.h"
 
 namespace hbmtune::daemon {
 namespace {
@@ -62,13 +63,14 @@ void ToMessage(const StudyRecord& study, absl::Time now, v1::Study& message) {
   message.mutable_space()->set_settings(study.space_settings);
 }
 
-void ToMessage(const TrialRecord& trial, v1::Trial& message) {
+void ToMessage(const TrialRecord& trial, Framework framework, v1::Trial& message) {
   message.set_name(TrialName(trial.study_id, trial.number));
   message.set_state(EnumMessage<v1::TrialState>(trial.state));
   ToProto(trial.config, *message.mutable_train_config());
   if (trial.estimate) ToProto(*trial.estimate, *message.mutable_estimate());
   if (trial.measurement) ToProto(*trial.measurement, *message.mutable_measurement());
-  message.set_evidence(trial.measurement ? v1::EVIDENCE_MEASURED : v1::EVIDENCE_PREDICTED);
+  message.set_evidence(EnumMessage<v1::Evidence>(
+      tuner::EvidenceOf(framework, trial.estimate, trial.measurement)));
   if (Came(trial.start_time)) SetTime(trial.start_time, message.mutable_start_time());
   if (Came(trial.end_time)) SetTime(trial.end_time, message.mutable_end_time());
   message.set_attempts(trial.attempts);
@@ -79,9 +81,9 @@ void ToMessage(const StudyEvent& event, absl::Time now, v1::StudyEvent& message)
   if (const auto* study = std::get_if<StudyRecord>(&event)) {
     ToMessage(*study, now, *message.mutable_study());
   } else if (const auto* started = std::get_if<TrialStarted>(&event)) {
-    ToMessage(started->trial, *message.mutable_trial_started());
+    ToMessage(started->trial, started->framework, *message.mutable_trial_started());
   } else if (const auto* finished = std::get_if<TrialFinished>(&event)) {
-    ToMessage(finished->trial, *message.mutable_trial_finished());
+    ToMessage(finished->trial, finished->framework, *message.mutable_trial_finished());
   } else {
     const auto& progress = std::get<TrialProgress>(event);
     v1::TrialProgress& step = *message.mutable_trial_progress();

@@ -15,7 +15,8 @@ namespace hbmtune::daemon {
 
 // `now`: for the time that a running study has spent.
 void ToMessage(const StudyRecord& study, absl::Time now, v1::Study& message);
-void ToMessage(const TrialRecord& trial, v1::Trial& message);
+// `framework`: the study's, which decides what a measurement is evidence of.
+void ToMessage(const TrialRecord& trial, Framework framework, v1::Trial& message);
 void ToMessage(const StudyEvent& event, absl::Time now, v1::StudyEvent& message);
 void ToMessage(const Advice& advice, v1::Recommendation& message);
 void ToMessage(const DeviceInfo& device, const StudyManager::Load& load,

@@ -14,6 +14,10 @@
 namespace hbmtune::daemon {
 namespace {
 
+Framework FrameworkOf(const StudySession& session) {
+  return session.plan().space.workload().framework;
+}
+
 constexpr double kRetrySeconds = 1;
 
 absl::StatusOr<std::pair<int64_t, int64_t>> ParseTrial(const std::string& name) {
@@ -81,7 +85,7 @@ absl::Status TuningService::DoSuggest(const Caller& caller,
   if (!suggestion.ok()) return suggestion.status();
   response.set_heartbeat_seconds(absl::ToDoubleSeconds(ClientProbes::kHeartbeat));
   if (suggestion->trial) {
-    ToMessage(*suggestion->trial, *response.mutable_trial());
+    ToMessage(*suggestion->trial, FrameworkOf(**session), *response.mutable_trial());
   } else if (suggestion->wait) {
     response.set_retry_seconds(kRetrySeconds);
   } else {
@@ -119,7 +123,9 @@ absl::Status TuningService::DoComplete(const Caller& caller,
   // A repeated call finds the trial finished already.
   auto stored = parts_.store.GetTrial(trial->first, trial->second);
   if (stored.ok() && stored->state == TrialState::kFinished) {
-    ToMessage(*stored, response);
+    auto study = parts_.studies.Get(trial->first);
+    if (!study.ok()) return study.status();
+    ToMessage(*stored, study->spec.workload.framework, response);
     return absl::OkStatus();
   }
   auto session = SessionFor(caller, trial->first);
@@ -127,7 +133,7 @@ absl::Status TuningService::DoComplete(const Caller& caller,
   auto finished = (*session)->client_probes()->Complete(
       trial->second, request.prober(), FromProto<Measurement>(request.measurement()));
   if (!finished.ok()) return finished.status();
-  ToMessage(*finished, response);
+  ToMessage(*finished, FrameworkOf(**session), response);
   return absl::OkStatus();
 }
 

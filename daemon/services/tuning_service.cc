@@ -124,12 +124,16 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
     if (!size.ok()) return size.status();
     auto after = ParsePageToken(request->page_token());
     if (!after.ok()) return after.status();
-    if (auto study = parts_.studies.Get(*id); !study.ok()) return study.status();
+    auto study = parts_.studies.Get(*id);
+    if (!study.ok()) return study.status();
     auto trials = parts_.store.ListTrials(*id, *after, *size + 1);
     if (!trials.ok()) return trials.status();
     const bool more = static_cast<int64_t>(trials->size()) > *size;
     if (more) trials->pop_back();
-    for (const TrialRecord& trial : *trials) ToMessage(trial, *response->add_trials());
+    const Framework framework = study->spec.workload.framework;
+    for (const TrialRecord& trial : *trials) {
+      ToMessage(trial, framework, *response->add_trials());
+    }
     if (more) response->set_next_page_token(absl::StrCat(trials->back().number));
     return absl::OkStatus();
   });

@@ -18,9 +18,11 @@ namespace hbmtune::daemon {
 
 struct TrialStarted {
   TrialRecord trial;
+  Framework framework;  // of its study
 };
 struct TrialFinished {
   TrialRecord trial;
+  Framework framework;
 };
 using StudyEvent = std::variant<StudyRecord, TrialStarted, TrialFinished, TrialProgress>;
 

@@ -186,7 +186,7 @@ absl::StatusOr<StudySession::Suggestion> StudySession::HandOut(TrialRecord trial
         absl::StrJoin(tuner::Describe(spec_.workload.framework, trial.config), ", ");
     record_.trying_since = trial.start_time;
   }
-  world_.hub.Publish(id_, TrialStarted{trial});
+  world_.hub.Publish(id_, TrialStarted{trial, spec_.workload.framework});
   return Suggestion{trial, false, trial.why};
 }
 
@@ -230,7 +230,7 @@ absl::Status StudySession::Complete(const TrialRecord& trial) {
                                  trial.seconds};
     running_.erase(running);
   }
-  world_.hub.Publish(id_, TrialFinished{trial});
+  world_.hub.Publish(id_, TrialFinished{trial, spec_.workload.framework});
   world_.hub.Publish(id_, Snapshot());
   return absl::OkStatus();
 }

@@ -163,6 +163,7 @@ TEST_F(StudiesTest, ACrashingProbeIsATrialAndNotTheEnd) {
   EXPECT_EQ(study.progress().fitting_trials(), 0);
   for (const v1::Trial& trial : Trials(name)) {
     EXPECT_EQ(trial.measurement().outcome(), v1::OUTCOME_CRASHED);
+    EXPECT_EQ(trial.evidence(), v1::EVIDENCE_PREDICTED);  // it took no step
   }
 }
 

@@ -21,14 +21,11 @@ Candidate ToCandidate(const Workload& workload, const Trial& trial) {
   candidate.measurement = trial.measurement;
   candidate.tokens_per_second = TokensPerSecond(trial);
   candidate.peak_used_bytes = PeakUsedBytes(trial);
+  candidate.evidence = EvidenceOf(workload.framework, trial.estimate, trial.measurement);
   if (trial.measurement) {
     candidate.step_seconds = trial.measurement->step_seconds;
-    // Through our own kernels only `fused` is the framework itself.
-    candidate.evidence = workload.framework == Framework::kFused ? Evidence::kMeasured
-                                                                 : Evidence::kReplayed;
   } else {
     candidate.step_seconds = trial.estimate->step_seconds;
-    candidate.evidence = trial.estimate->evidence;
   }
   return candidate;
 }

@@ -72,6 +72,17 @@ int64_t PeakUsedBytes(const Trial& trial) {
   return trial.estimate ? trial.estimate->peak_used_bytes : 0;
 }
 
+Evidence EvidenceOf(Framework framework, const std::optional<Estimate>& estimate,
+                    const std::optional<Measurement>& measurement) {
+  const bool measured =
+      measurement && (measurement->steps > 0 || measurement->outcome == Outcome::kOk ||
+                      measurement->outcome == Outcome::kOutOfMemory ||
+                      measurement->outcome == Outcome::kNotFinite);
+  if (!measured) return estimate ? estimate->evidence : Evidence::kPredicted;
+  // Through our own kernels only `fused` is the framework itself.
+  return framework == Framework::kFused ? Evidence::kMeasured : Evidence::kReplayed;
+}
+
 bool Ahead(Framework framework, const Trial& a, const Trial& b) {
   if (TokensPerSecond(a) != TokensPerSecond(b)) return TokensPerSecond(a) > TokensPerSecond(b);
   int64_t unusual_a = Unusual(framework, a.config);

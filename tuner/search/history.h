@@ -40,6 +40,12 @@ bool Failed(const Trial& trial);
 double TokensPerSecond(const Trial& trial);
 int64_t PeakUsedBytes(const Trial& trial);
 
+// What a trial's figures rest on: of a measurement, MEASURED where the framework itself ran and
+// REPLAYED where our kernels ran another's program. A probe that was gone before its first step
+// (crashed, killed, timed out) measured nothing: then it is the estimate's, PREDICTED.
+Evidence EvidenceOf(Framework framework, const std::optional<Estimate>& estimate,
+                    const std::optional<Measurement>& measurement);
+
 // Which of two trials that fitted is to be recommended: the faster; of equally fast ones that which
 // changes less of what the framework does by itself, then the leaner.
 bool Ahead(Framework framework, const Trial& a, const Trial& b);

@@ -82,5 +82,24 @@ TEST(FindBest, PrefersTheUsualAmongEquals) {
   EXPECT_EQ(FindBest(Framework::kFused, {}), nullptr);
 }
 
+TEST(EvidenceOf, CountsAMeasurementOnlyWhereAStepWasTaken) {
+  const Estimate estimate{.evidence = Evidence::kPredicted};
+  for (Outcome outcome : {Outcome::kCrashed, Outcome::kTimeout, Outcome::kDeviceLost,
+                          Outcome::kCancelled, Outcome::kInvalid}) {
+    Measurement measurement{.outcome = outcome};
+    EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kPredicted)
+        << Name(outcome);
+    EXPECT_EQ(EvidenceOf(Framework::kFused, std::nullopt, measurement), Evidence::kPredicted);
+    measurement.steps = 1;
+    EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kMeasured);
+  }
+  for (Outcome outcome : {Outcome::kOk, Outcome::kOutOfMemory, Outcome::kNotFinite}) {
+    const Measurement measurement{.outcome = outcome};
+    EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kMeasured);
+    EXPECT_EQ(EvidenceOf(Framework::kHfSdpa, estimate, measurement), Evidence::kReplayed);
+  }
+  EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, std::nullopt), Evidence::kPredicted);
+}
+
 }  // namespace
 }  // namespace hbmtune::tuner
