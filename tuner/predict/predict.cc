@@ -42,7 +42,7 @@ absl::Status Check(const Workload& workload, const TrainConfig& config) {
 
 // Whether the framework's own Program can be built; else published sums stand in.
 bool HasLowering(const Workload& workload, const TrainConfig& config) {
-  if (workload.framework == Framework::kFused) return workload.world_size == 1;
+  if (workload.framework == Framework::kFused) return true;
   if (!UsesDeepspeed(workload.framework)) return true;
   return IsHalf(config.compute_dtype) && config.param_dtype == config.compute_dtype;
 }

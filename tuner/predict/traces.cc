@@ -91,6 +91,7 @@ void LowerFor(const Workload& workload, const TrainConfig& config,
   if (workload.framework == Framework::kFused) {
     lowering::FusedOptions options;
     options.row_tokens = rows.tokens;
+    options.rank = rows.rank;
     if (config.promotion.grad_norm_threshold > 0) {  // who is promoted, data decides: at most all
       for (std::string& name : lowering::TrainedNames(workload)) {
         options.promoted.insert(std::move(name));
@@ -142,7 +143,7 @@ device::FoldedTrace TraceOfRank(const Workload& workload, const TrainConfig& con
 
 // Of all ranks the last reduces first, while most activations are alive; the first keeps the
 // embedding, whose gradient is the last and often the largest. The worse of the two stands for all;
-// stages 0 and 3 and DDP treat ranks alike.
+// stage 0, DDP and DeepSpeed's stage 3 treat ranks alike.
 device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& config,
                               const device::DeviceProfile& profile, int64_t row_tokens) {
   const int64_t last = std::max<int64_t>(1, workload.world_size) - 1;
@@ -151,7 +152,8 @@ device::FoldedTrace MakeTrace(const Workload& workload, const TrainConfig& confi
   device::FoldedTrace trace =
       TraceOfRank(workload, config, profile, {saves ? 0 : last, row_tokens});
   const int64_t stage = config.zero.stage;
-  if (last == 0 || !UsesDeepspeed(workload.framework) || stage < 1 || stage > 2) return trace;
+  const bool alike = stage < 1 || (stage == 3 && workload.framework != Framework::kFused);
+  if (last == 0 || alike) return trace;
   device::FoldedTrace first = TraceOfRank(workload, config, profile, {0, row_tokens});
   const bool worse = device::PeakOfBlocks(first, {}).bytes > device::PeakOfBlocks(trace, {}).bytes;
   return worse ? std::move(first) : std::move(trace);
