@@ -90,7 +90,9 @@ absl::StatusOr<v1::Study> Watch::Run() {
     return absl::AbortedError(canceller_ ? "interrupted; the study is being cancelled"
                                          : "interrupted; the study goes on");
   }
-  if (canceller_ && !cancel_status_.ok()) return FromGrpc(cancel_status_);
+  // A cancel that could not be stored at once may have been since.
+  const bool ended = last_ && HasEnded(*last_);
+  if (canceller_ && !cancel_status_.ok() && !ended) return FromGrpc(cancel_status_);
   if (!watch_status_.ok()) return FromGrpc(watch_status_);
   if (!last_) return absl::InternalError("the daemon ended the stream without a word");
   return *last_;

@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -158,6 +159,23 @@ class FullDisk(support.Case):
         self.assertLessEqual(set(trials), set(self.finished_trials()))
         self.assertEqual(len(set(self.finished_trials())), len(self.finished_trials()))
         self.assert_finished(self.finished_trials())
+
+    def test_ctrl_c_waits_for_room_and_then_shows_what_there_is(self):
+        self.start_daemon()
+        client = self.spawn_client(*self.host_study())
+        support.wait_until(self.finished_trials, 60, "a trial finishes")
+        self.limit_files(4096)
+        client.send_signal(signal.SIGINT)
+        support.wait_until(lambda: "a cancel is not stored" in self.log.read_text()
+                           and self.message().startswith("waits: cannot write "), 60,
+                           "the study says what it waits for")
+        time.sleep(3)  # and so does the answer to its cancel
+        self.assertIsNone(client.poll())
+        self.limit_files(resource.RLIM_INFINITY)
+        out, err = client.communicate(timeout=support.PATIENCE)
+        self.assertEqual(client.returncode, support.INTERRUPTED, out + err)
+        self.assertIn("cancelled", out)
+        self.assertEqual(self.wait_for_study()["state"], "cancelled")
 
     def test_a_private_daemon_leaves_although_it_cannot_store_an_end(self):
         client = self.spawn_client(*self.host_study("--local"))
