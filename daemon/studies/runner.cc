@@ -20,6 +20,12 @@ void SleepUnlessStopped(const Cancellation& cancellation, absl::Duration time) {
   poll(&stop, 1, static_cast<int>(absl::ToInt64Milliseconds(time)));
 }
 
+// A probe that refuses a study's first config, which the space allows, refuses all of them.
+bool RefusedAtFirst(const TrialRecord& trial, const StudyRecord& study) {
+  return trial.measurement && trial.measurement->outcome == Outcome::kInvalid &&
+         study.progress.finished_trials == 1;
+}
+
 }  // namespace
 
 void StopRequest::Set(StopReason reason, const std::string& message) {
@@ -159,7 +165,11 @@ bool StudyRunner::RunTrial(StudySession::Suggestion suggestion) {
     return !stopped();
   }
   if (!Finish(trial)) return false;
-  if (!RefusesGpu(trial)) return true;
+  if (!RefusesGpu(trial)) {
+    if (!RefusedAtFirst(trial, session_.Snapshot())) return true;
+    End(StudyState::kFailed, trial.measurement->message);
+    return false;
+  }
   End(StudyState::kFailed,
       absl::StrCat(trial.measurement->message, "; model:", session_.plan().device.profile.name,
                    " is what can be told of it"));
@@ -308,8 +318,9 @@ std::string StudyRunner::EndMessage(const std::string& why) const {
   const double budget = study.spec.budget_seconds;
   if (budget > 0 && study.progress.elapsed_seconds >= budget) return why;
   const StudyPlan& plan = session_.plan();
-  auto shortfall = tuner::ExplainShortfall(
-      plan.space, plan.facts(),
+  // What would help is looked for when it is asked for.
+  auto shortfall = tuner::FindShortfall(
+      plan.space,
       [this, &plan](const Workload& workload,
                     const TrainConfig& config) -> absl::StatusOr<Estimate> {
         if (stopped()) return absl::CancelledError("the study was told to stop");

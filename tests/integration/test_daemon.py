@@ -263,6 +263,22 @@ class FewFiles(support.Case):
         self.assertIn("a limit of 200 open files leaves no room", done.stderr.splitlines()[-1])
 
 
+class FewAddresses(support.Case):
+    def test_a_study_that_cannot_begin_on_this_host_ends_with_the_limit(self):
+        probe = self.folder / "probe"
+        probe.write_text(f"#!/bin/sh\nulimit -v 3000000\nexec {support.BIN}/hbmtune-probe\n")
+        probe.chmod(0o755)
+        self.start_daemon("--probe-path", probe)
+        self.client("tune", "--model", self.model(), "--seq-len", 64, "--device", "host",
+                    "--memory", "1GiB", "--budget", "240s", "--detach")
+        study = self.wait_for_study()
+        self.assertEqual(study["state"], "failed", study)
+        self.assertIn("cannot reserve 32.00 GiB of address space", study["message"])
+        self.assertIn("2.86 GiB of address space here (RLIMIT_AS)", study["message"])
+        trials = self.client_json("show", 1)["trials"]
+        self.assertEqual([one["measurement"]["outcome"].upper() for one in trials], ["INVALID"])
+
+
 class Stopping(support.Case):
     def test_sigterm_exits_0_and_takes_the_socket_away(self):
         self.start_daemon()
