@@ -18,7 +18,7 @@ namespace hbmtune::daemon {
 namespace {
 
 // Hints beyond this are left out: the caller waits.
-constexpr absl::Duration kHintTime = absl::Seconds(2);
+constexpr absl::Duration kHintTime = absl::Seconds(5);
 
 // AMD's modelled GPUs that may use more than this study's device, least memory first. Other makers'
 // profiles are there to compare with published runs.

@@ -212,17 +212,16 @@ std::vector<Change> WorkloadChanges(const Workload& workload, const DeviceFacts&
     changes.push_back({Reach::kTraining, "lora", Text("lora.rank=", changed.lora.rank), changed,
                        config, {}});
   }
+  if (!device.host) AddFrameworks(workload, config, changes);
+  for (int64_t times = 2; times <= 8 && !device.host; times *= 2) {
+    for (int64_t stage = std::max<int64_t>(2, config.zero.stage); stage <= 3; ++stage) {
+      AddRanks(workload, config, times * workload.world_size, stage, changes);
+    }
+  }
   changed = workload;
   for (changed.seq_len /= 2; changed.seq_len >= 128; changed.seq_len /= 2) {
     changes.push_back({Reach::kTraining, "seq_len", Text("seq_len=", changed.seq_len), changed,
                        config, {}});
-  }
-  if (device.host) return changes;
-  AddFrameworks(workload, config, changes);
-  for (int64_t times = 2; times <= 8; times *= 2) {
-    for (int64_t stage = std::max<int64_t>(2, config.zero.stage); stage <= 3; ++stage) {
-      AddRanks(workload, config, times * workload.world_size, stage, changes);
-    }
   }
   return changes;
 }

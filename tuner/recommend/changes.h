@@ -40,8 +40,8 @@ std::vector<Change> TunableChanges(const Workload& workload, const DeviceFacts& 
 std::vector<Change> BatchChanges(const Workload& workload, const TrainConfig& config);
 
 // What the user would have to change in the workload itself, of each kind the least first: LoRA,
-// shorter sequences, another framework, ZeRO over 2, 4 or 8 times the ranks (by DeepSpeed where the
-// framework has no ZeRO).
+// another framework, ZeRO over 2, 4 or 8 times the ranks (by DeepSpeed where the framework has no
+// ZeRO), shorter sequences. Those that help most often come before the others.
 std::vector<Change> WorkloadChanges(const Workload& workload, const DeviceFacts& device,
                                     const TrainConfig& config);
 

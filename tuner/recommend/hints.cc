@@ -29,7 +29,7 @@ class HintFinder {
       : workload_(workload), device_(device), shortfall_(shortfall), estimate_(estimate),
         larger_(larger), stop_(stop) {}
 
-  std::vector<Hint> Find() {
+  FoundHints Find() {
     const TrainConfig& config = shortfall_.train_config;
     const Change none{Reach::kSetting, "", "", workload_, config, {}};
     for (const Change& change : WorkloadChanges(workload_, device_, config)) {
@@ -42,7 +42,7 @@ class HintFinder {
     if (!shortfall_.estimate.fits && !AnyFits()) {
       for (const Change& lead : Leads()) TryWith(lead);
     }
-    return Best();
+    return {Best(), !cut_short_};
   }
 
  private:
@@ -84,7 +84,10 @@ class HintFinder {
     return double(hint.saved_bytes) > kWorthSaying * double(shortfall_.estimate.peak_used_bytes);
   }
 
-  bool stopped() const { return estimates_ == kMostHintEstimates || (stop_ && stop_()); }
+  bool stopped() {
+    cut_short_ = cut_short_ || estimates_ == kMostHintEstimates || (stop_ && stop_());
+    return cut_short_;
+  }
 
   void TryDevices(const Change& from) {
     for (const LargerDevice& device : larger_) {
@@ -157,14 +160,14 @@ class HintFinder {
   const std::function<bool()>& stop_;
   std::map<std::string, Tried> by_group_;
   int estimates_ = 0;
+  bool cut_short_ = false;
 };
 
 }  // namespace
 
-std::vector<Hint> FindHints(const Workload& workload, const DeviceFacts& device,
-                            const Shortfall& shortfall, const WorkloadEstimator& estimate,
-                            const std::vector<LargerDevice>& larger,
-                            const std::function<bool()>& stop) {
+FoundHints FindHints(const Workload& workload, const DeviceFacts& device,
+                     const Shortfall& shortfall, const WorkloadEstimator& estimate,
+                     const std::vector<LargerDevice>& larger, const std::function<bool()>& stop) {
   return HintFinder(workload, device, shortfall, estimate, larger, stop).Find();
 }
 

@@ -7,10 +7,14 @@
 
 namespace hbmtune::tuner {
 
+struct FoundHints {
+  std::vector<Hint> hints;
+  bool all_tried = true;  // false: `stop` or the bound on estimates cut it short
+};
+
 // The hints of a shortfall: see ExplainShortfall.
-std::vector<Hint> FindHints(const Workload& workload, const DeviceFacts& device,
-                            const Shortfall& shortfall, const WorkloadEstimator& estimate,
-                            const std::vector<LargerDevice>& larger,
-                            const std::function<bool()>& stop);
+FoundHints FindHints(const Workload& workload, const DeviceFacts& device,
+                     const Shortfall& shortfall, const WorkloadEstimator& estimate,
+                     const std::vector<LargerDevice>& larger, const std::function<bool()>& stop);
 
 }  // namespace hbmtune::tuner

@@ -124,11 +124,14 @@ absl::StatusOr<Shortfall> ExplainShortfall(const Space& space, const DeviceFacts
                                            const std::function<bool()>& stop) {
   absl::StatusOr<Shortfall> shortfall = FindShortfall(space, estimate);
   if (!shortfall.ok()) return shortfall;
-  shortfall->hints = FindHints(space.workload(), device, *shortfall, estimate, larger, stop);
+  FoundHints found = FindHints(space.workload(), device, *shortfall, estimate, larger, stop);
+  shortfall->hints = std::move(found.hints);
   const bool helped = std::any_of(shortfall->hints.begin(), shortfall->hints.end(),
                                   [](const Hint& hint) { return hint.fits; });
   if (!helped && !shortfall->estimate.fits) {
-    shortfall->message += "; no change that was tried makes it fit, alone or with another";
+    shortfall->message += found.all_tried
+                              ? "; no change that was tried makes it fit, alone or with another"
+                              : "; there was no time to try every change";
   }
   return shortfall;
 }

@@ -123,6 +123,7 @@ TEST(Hints, EndWhenToldTo) {
       space, {}, On("mi210", 0, &estimates), {}, [&] { return estimates >= 10; });
   ASSERT_TRUE(shortfall.ok());
   EXPECT_EQ(estimates, 10);
+  EXPECT_THAT(shortfall->message, EndsWith("; there was no time to try every change"));
 }
 
 }  // namespace
