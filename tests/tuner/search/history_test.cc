@@ -83,10 +83,11 @@ TEST(FindBest, PrefersTheUsualAmongEquals) {
 }
 
 TEST(EvidenceOf, CountsAMeasurementOnlyWhereAStepWasTaken) {
-  const Estimate estimate{.evidence = Evidence::kPredicted};
+  const Estimate estimate;
   for (Outcome outcome : {Outcome::kCrashed, Outcome::kTimeout, Outcome::kDeviceLost,
                           Outcome::kCancelled, Outcome::kInvalid}) {
-    Measurement measurement{.outcome = outcome};
+    Measurement measurement;
+    measurement.outcome = outcome;
     EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kPredicted)
         << Name(outcome);
     EXPECT_EQ(EvidenceOf(Framework::kFused, std::nullopt, measurement), Evidence::kPredicted);
@@ -94,7 +95,8 @@ TEST(EvidenceOf, CountsAMeasurementOnlyWhereAStepWasTaken) {
     EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kMeasured);
   }
   for (Outcome outcome : {Outcome::kOk, Outcome::kOutOfMemory, Outcome::kNotFinite}) {
-    const Measurement measurement{.outcome = outcome};
+    Measurement measurement;
+    measurement.outcome = outcome;
     EXPECT_EQ(EvidenceOf(Framework::kFused, estimate, measurement), Evidence::kMeasured);
     EXPECT_EQ(EvidenceOf(Framework::kHfSdpa, estimate, measurement), Evidence::kReplayed);
   }
