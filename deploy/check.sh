@@ -47,7 +47,8 @@ sanitize() {
 }
 
 install_packages "$install" "${build_packages[@]}" "${test_packages[@]}"
-export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:allocator_may_return_null=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 if [[ $sanitizers == yes ]]; then
   sanitize asan address
   sanitize tsan thread
