@@ -26,7 +26,9 @@ std::string DescribeDevice(const v1::Device& device, const v1::Ceiling& ceiling)
   std::string text = device.name();
   if (!device.product().empty()) text += ", " + device.product();
   text += ", " + FormatBytes(memory);
-  if (device.kind() == v1::DEVICE_KIND_HOST) return text + ", measured by real training steps";
+  if (device.kind() == v1::DEVICE_KIND_HOST) {
+    return text + " of its memory, measured by real training steps";
+  }
   if (device.kind() != v1::DEVICE_KIND_MODEL) return text;
   return text + ", modelled (figures: " + std::to_string(device.measured_figures()) +
          " measured, " + std::to_string(device.datasheet_figures()) + " from the datasheet)";
@@ -136,15 +138,21 @@ std::string Bar(int64_t bytes, int64_t whole) {
   return bar.empty() && bytes > 0 ? "▏" : bar;
 }
 
-std::string VerdictLine(const Estimate& estimate, int64_t host_ceiling_bytes) {
+std::string VerdictLine(const EstimateOutput& output) {
+  const Estimate& estimate = output.estimate;
+  const int64_t host_ceiling_bytes = output.host_ceiling_bytes;
   std::string short_of;
   if (HostIsShort(estimate, host_ceiling_bytes)) {
     short_of = "needs " + DescribeHostNeed(estimate, host_ceiling_bytes);
     if (!DeviceIsShort(estimate)) return "does not fit: " + short_of;
   }
+  // The daemon's default there, so that a study leaves room for the machine's other work.
+  const std::string whole = output.device.ends_with("host")
+                                ? "--memory, or half of the machine's"
+                                : "the device has " + FormatBytes(estimate.capacity_bytes);
   return (estimate.fits ? "fits: " : "does not fit: ") + FormatBytes(estimate.peak_used_bytes) +
-         " of " + FormatBytes(estimate.ceiling_bytes) + " that may be used (the device has " +
-         FormatBytes(estimate.capacity_bytes) + ")" + (short_of.empty() ? "" : ", and " + short_of);
+         " of " + FormatBytes(estimate.ceiling_bytes) + " that may be used (" + whole + ")" +
+         (short_of.empty() ? "" : ", and " + short_of);
 }
 
 }  // namespace
@@ -200,7 +208,7 @@ void PrintEstimate(Terminal& terminal, const EstimateOutput& output) {
   for (const std::string& line : table.Lines()) terminal.Print(line);
   terminal.Print("");
   terminal.Print(estimate.fits ? Style::kGreen : Style::kRed,
-                 VerdictLine(estimate, output.host_ceiling_bytes));
+                 VerdictLine(output));
   if (estimate.host_bytes > 0) terminal.Print("host memory " + FormatBytes(estimate.host_bytes));
   terminal.Print(FormatDuration(estimate.step_seconds) + " a step, " +
                  FormatNumber(estimate.tokens_per_second) + " tok/s");

@@ -88,7 +88,8 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   std::vector<std::string> formats;
   for (const Format& format : kFormats) formats.push_back(format.name);
   AddChoice(*verb, "--format", formats,
-            "a DeepSpeed JSON, Transformers TrainingArguments as JSON, an Accelerate YAML, "
+            "a DeepSpeed JSON, Transformers TrainingArguments as JSON (with LoRA also a "
+            "\"lora_config\" for PEFT, to be taken out first), an Accelerate YAML, "
             "environment variables, the arguments of from_pretrained as JSON, or every field as "
             "JSON",
             flags->format)

@@ -127,7 +127,11 @@ TEST(Report, AnEstimateShowsOwnersAsBarsAndTheVerdict) {
   EXPECT_THAT(text, HasSubstr("  weights                5.00 GiB  ███████████████\n"
                               "  logits                 1.00 GiB  ███\n"));
   EXPECT_THAT(text, HasSubstr("allocated (backward)"));
-  EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 GiB that may be used"));
+  EXPECT_THAT(text, HasSubstr("does not fit: 10.00 GiB of 8.00 GiB that may be used (the device "
+                              "has 8.00 GiB)"));
+  output.device = "host";
+  EXPECT_THAT(Shown([&](Terminal& t) { PrintEstimate(t, output); }),
+              HasSubstr("that may be used (--memory, or half of the machine's)"));
 }
 
 TEST(Report, AnEstimateNamesTheHostsMemoryWhereThatIsShort) {

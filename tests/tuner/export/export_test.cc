@@ -177,7 +177,7 @@ TEST(Import, RefusesVariablesThatNothingReads) {
   EXPECT_EQ(ImportError(ExportFormat::kEnv, "export HSA_ENABLE_SDMA=1\n"), "");
 }
 
-// Fields of peft.LoraConfig in PEFT 0.21.2 (huggingface.co/docs/peft, package_reference/lora).
+// Fields of peft.LoraConfig in PEFT 0.21.2, by dataclasses.fields of the package itself.
 const std::set<std::string> kPeftKeys = {
     "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path",
     "revision", "inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha",
