@@ -11,6 +11,8 @@
 namespace hbmtune::client {
 namespace {
 
+constexpr double kMostDollars = 1e6;  // an hour
+
 std::string FullName(const std::string& name) {
   return name.starts_with("model:") ? name : "model:" + name;
 }
@@ -65,8 +67,9 @@ absl::StatusOr<std::pair<std::string, double>> ParsePrice(const std::string& tex
     price = internal::ParseReal(dollars).get<double>();
   } catch (const std::invalid_argument&) {
   }
-  if (price <= 0) {
-    return absl::InvalidArgumentError("--price: '" + dollars + "' is not dollars an hour over 0");
+  if (price <= 0 || price > kMostDollars) {
+    return absl::InvalidArgumentError("--price: '" + dollars +
+                                      "' is not dollars an hour, over 0 and up to 1,000,000");
   }
   return std::pair(FullName(text.substr(0, equals)), price);
 }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "client/output.h"
 #include "client/screen.h"
@@ -12,6 +13,10 @@
 
 namespace hbmtune::client {
 namespace {
+
+// gRPC's own words, before what the system said.
+constexpr std::string_view kNoConnection =
+    "failed to connect to all addresses; last error: UNKNOWN: ";
 
 std::string Violations(const google::rpc::BadRequest& request) {
   std::string text;
@@ -34,6 +39,13 @@ absl::Status FromGrpc(const grpc::Status& status) {
       if (!detail.UnpackTo(&request) || request.field_violations().empty()) continue;
       sentence = Violations(request);
     }
+  }
+  // So a server that shuts down ends the calls that it has, and refuses new ones.
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::UnavailableError("the daemon left before it had answered");
+  }
+  if (sentence.starts_with(kNoConnection)) {
+    sentence.replace(0, kNoConnection.size(), "the daemon is gone: ");
   }
   return {static_cast<absl::StatusCode>(status.error_code()), sentence};
 }

@@ -16,7 +16,8 @@ enum ExitCode : int {
 };
 
 // The daemon's error as a status of the same code whose message is one sentence: the violations
-// of a BadRequest (each is a sentence of its own), or the daemon's message.
+// of a BadRequest (each is a sentence of its own), or the daemon's message. CANCELLED, which a
+// daemon that leaves sends, is UNAVAILABLE: calls that the client itself cancels are not asked.
 absl::Status FromGrpc(const grpc::Status& status);
 
 // INVALID_ARGUMENT, NOT_FOUND and OUT_OF_RANGE are the caller's mistakes (2), UNAVAILABLE and

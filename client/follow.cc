@@ -171,9 +171,14 @@ absl::StatusOr<v1::Study> FollowStudy(const Connection& connection, const std::s
     bool gone = absl::IsUnavailable(result.status()) || (result.ok() && !ended);
     if (!gone) return result;
     if (watch.heard_anything()) last_heard = Clock::now();
-    if (Clock::now() - last_heard > kMostAbsence || Interrupted()) {
-      if (result.ok()) return absl::UnavailableError("the daemon stopped before the study ended");
-      return result;
+    if (Interrupted()) {
+      return absl::AbortedError("interrupted, and the daemon is away: " + study +
+                                " may go on when it is back; hbmtune cancel ends it then");
+    }
+    if (Clock::now() - last_heard > kMostAbsence) {
+      const std::string why = result.ok() ? "the daemon is gone"
+                                          : std::string(result.status().message());
+      return absl::UnavailableError(why + "; " + study + " goes on when it is back");
     }
     view.SetNotice("the daemon is gone; waiting for it");
     view.Tick(Clock::now());

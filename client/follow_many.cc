@@ -117,7 +117,14 @@ absl::StatusOr<std::vector<v1::Study>> FollowStudies(
     const bool gone = absl::IsUnavailable(status);
     if (!status.ok() && !gone) return status;
     if (!gone) heard = Clock::now();
-    if (gone && (Interrupted() || Clock::now() - heard > kMostAbsence)) return status;
+    if (gone && Interrupted()) {
+      return absl::AbortedError("interrupted, and the daemon is away: the studies may go on when "
+                                "it is back; hbmtune cancel ends them then");
+    }
+    if (gone && Clock::now() - heard > kMostAbsence) {
+      return absl::UnavailableError(std::string(status.message()) +
+                                    "; the studies go on when it is back");
+    }
     look(studies);
     if (Interrupted() && !cancels.sent()) cancels.Send(studies);
     if (InterruptedTwice()) {

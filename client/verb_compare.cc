@@ -130,9 +130,13 @@ void Progress::Look(const std::vector<v1::Study>& studies) {
     if (terminal_.interactive()) continue;
     notes_[study.name()].OnStudy(study);
     if (!HasEnded(study) || std::exchange(ended_[study.name()], true)) continue;
-    terminal_.Print(ShortName(study.device()) + ": " + Trials(progress) + ", " +
-                    (speed > 0 ? "best " + FormatNumber(speed) + " tok/s" : "nothing fits") +
-                    ", " + FormatDuration(progress.elapsed_seconds()));
+    const bool searched = study.state() == v1::STUDY_STATE_SUCCEEDED;
+    const std::string what = speed > 0   ? "best " + FormatNumber(speed) + " tok/s"
+                             : searched ? "nothing fits"
+                             : study.state() == v1::STUDY_STATE_FAILED ? "failed"
+                                                                       : "cancelled";
+    terminal_.Print(ShortName(study.device()) + ": " + Trials(progress) + ", " + what + ", " +
+                    FormatDuration(progress.elapsed_seconds()));
   }
   std::string line = " " + std::to_string(ended) + "/" + std::to_string(studies.size()) +
                      " devices · " + std::to_string(trials) + " trials";

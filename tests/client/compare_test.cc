@@ -149,7 +149,7 @@ TEST(CompareDevices, PricesAreOfDevicesThatAreCompared) {
   EXPECT_EQ(chosen[2].dollars_per_hour, 2.0);
   for (const auto& [price, words] : std::map<std::string, std::string>{
            {"mi210", "is not NAME=DOLLARS"}, {"=2", "is not NAME=DOLLARS"},
-           {"mi210=0", "not dollars an hour over 0"}, {"mi210=-1", "not dollars"},
+           {"mi210=0", "not dollars an hour, over 0"}, {"mi210=-1", "not dollars"},
            {"mi210=much", "not dollars"}, {"mi355x=2", "is not compared"},
            {"mi210=3", "has two prices"}}) {
     EXPECT_THAT(std::string(SetPrices({price}, chosen).message()), HasSubstr(words)) << price;

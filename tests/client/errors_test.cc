@@ -33,6 +33,16 @@ TEST(Errors, WithoutDetailsTheMessageIsTheSentence) {
   EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
 }
 
+TEST(Errors, ADaemonThatLeavesOrIsGoneIsCalledThat) {
+  absl::Status left = FromGrpc({grpc::StatusCode::CANCELLED, "CANCELLED"});
+  EXPECT_EQ(left, absl::UnavailableError("the daemon left before it had answered"));
+  absl::Status gone = FromGrpc({grpc::StatusCode::UNAVAILABLE,
+                                "failed to connect to all addresses; last error: UNKNOWN: "
+                                "unix:/run/d.sock: Connection refused"});
+  EXPECT_EQ(gone, absl::UnavailableError("the daemon is gone: unix:/run/d.sock: Connection "
+                                         "refused"));
+}
+
 TEST(Errors, CodesHaveTheirExitCodes) {
   auto code = [](grpc::StatusCode c) { return ExitCodeOf(FromGrpc({c, "x"})); };
   EXPECT_EQ(code(grpc::StatusCode::OK), kDone);

@@ -31,6 +31,22 @@ class Restart(support.Case):
         self.assertEqual(client.returncode, DONE, out + err)
         self.assertIn("recommended", out)
 
+    def test_clients_that_follow_survive_an_orderly_restart(self):
+        """Of a daemon that is stopped while it searches: it cuts calls off, new ones too."""
+        slow = ("--model", "llama2-13b", "--world-size", 8, "--framework", "hf-sdpa+deepspeed",
+                "--max-trials", 6)
+        for words in (("tune", *slow, "--device", "model:mi210"),
+                      ("compare", *slow, "--device", "mi210", "--device", "mi300x")):
+            self.start_daemon()
+            studies = len(self.client_json("studies"))
+            client = self.spawn_client(*words)
+            support.wait_until(lambda: len(self.client_json("studies")) > studies, 60, "it runs")
+            self.assertEqual(self.stop_daemon(), 0)
+            self.start_daemon()
+            out, err = client.communicate(timeout=290)
+            self.assertEqual(client.returncode, DONE, out + err)
+            self.assertEqual(self.stop_daemon(), 0)
+
     def test_a_stopped_daemon_exits_0_and_resumes_too(self):
         self.start_daemon()
         self.client(*self.host_study("--detach"))
