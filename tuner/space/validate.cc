@@ -53,12 +53,22 @@ absl::Status CheckRanks(const Workload& w) {
                    kMostSequencesPerRank, " a rank");
   }
   if (w.global_batch % w.world_size != 0) {
+    const int64_t under = w.global_batch / w.world_size * w.world_size;
+    const std::string nearest =
+        under == 0 ? Text(w.world_size, " is") : Text(under, " and ", under + w.world_size, " are");
     return Illegal("global_batch ", w.global_batch, " is not divisible by world_size ",
-                   w.world_size, ": the nearest that is are ",
-                   w.global_batch / w.world_size * w.world_size, " and ",
-                   (w.global_batch / w.world_size + 1) * w.world_size);
+                   w.world_size, ": ", nearest);
   }
   return absl::OkStatus();
+}
+
+// As their lowering has it: said here, it is said before a study begins.
+absl::Status CheckOptimizer(const Workload& w) {
+  if (w.framework == Framework::kFused || w.optimizer == Optimizer::kAdamw) {
+    return absl::OkStatus();
+  }
+  return Illegal("optimizer ", Name(w.optimizer), " is not modelled for ", Name(w.framework),
+                 ": adamw is");
 }
 
 absl::Status CheckLora(const Workload& w) {
@@ -112,6 +122,7 @@ absl::Status ValidateWorkload(const Workload& w) {
   }
   absl::Status status = CheckSequences(w);
   if (status.ok()) status = CheckRanks(w);
+  if (status.ok()) status = CheckOptimizer(w);
   if (status.ok()) status = CheckLora(w);
   if (status.ok() && !(w.grad_clip >= 0)) {
     status = Illegal("grad_clip ", w.grad_clip, " must be at least 0, which is no clipping");

@@ -139,7 +139,13 @@ TEST(ValidateWorkload, NamesWhatIsWrong) {
               HasSubstr("global_batch 99999999999999 is too large: at most 1048576 sequences"));
   EXPECT_EQ(error([](Workload& w) { w.world_size = 4, w.global_batch = 4 << 20; }), "");
   EXPECT_THAT(error([](Workload& w) { w.world_size = 8, w.global_batch = 12; }),
-              HasSubstr("not divisible by world_size 8: the nearest that is are 8 and 16"));
+              HasSubstr("not divisible by world_size 8: 8 and 16 are"));
+  EXPECT_THAT(error([](Workload& w) { w.world_size = 8, w.global_batch = 7; }),
+              HasSubstr("not divisible by world_size 8: 8 is"));
+  EXPECT_THAT(error([](Workload& w) {
+                w.optimizer = Optimizer::kAdamw8bit, w.framework = Framework::kHfSdpa;
+              }),
+              HasSubstr("optimizer adamw-8bit is not modelled for hf-sdpa: adamw is"));
   EXPECT_THAT(error([](Workload& w) { w.world_size = 2, w.framework = Framework::kHfSdpa; }),
               HasSubstr("use hf-sdpa+ddp"));
   EXPECT_THAT(error([](Workload& w) { w.lora.rank = -1; }), HasSubstr("lora.rank -1"));
