@@ -8,22 +8,12 @@
 #include "kernels/core/units.h"
 #include "kernels/step/trial.h"
 #include "tests/support/temp_dir.h"
+#include "tests/tuner/predict/small_job.h"
 #include "tuner/predict/predict.h"
 
 // On several ranks too a dry run walks the Program that each rank runs.
 namespace hbmtune {
 namespace {
-
-Workload SmallJob(int64_t ranks) {
-  Workload workload;
-  ModelSpec& model = workload.model;
-  model.name = "small";
-  model.hidden = 64, model.layers = 3, model.heads = 4, model.kv_heads = 2;
-  model.head_dim = 16, model.ffn = 176, model.vocab = 500, model.max_positions = 512;
-  workload.seq_len = 48;
-  workload.world_size = ranks;
-  return workload;
-}
 
 struct Peaks {
   int64_t allocated = 0;

@@ -2,21 +2,12 @@
 
 #include "kernels/core/units.h"
 #include "kernels/step/trial.h"
+#include "tests/tuner/predict/small_job.h"
 #include "tuner/predict/predict.h"
 
 // On the host a dry run and a real run walk the same Program through the same allocator.
 namespace hbmtune {
 namespace {
-
-Workload SmallJob() {
-  Workload workload;
-  ModelSpec& model = workload.model;
-  model.name = "small";
-  model.hidden = 64, model.layers = 3, model.heads = 4, model.kv_heads = 2;
-  model.head_dim = 16, model.ffn = 176, model.vocab = 500, model.max_positions = 512;
-  workload.seq_len = 48;
-  return workload;
-}
 
 void ExpectSamePeaks(const Workload& workload, const TrainConfig& config) {
   step::TrialRequest request;
