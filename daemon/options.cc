@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <sstream>
+#include <iterator>
 #include <vector>
 #include <toml++/toml.h>
 
@@ -117,9 +117,14 @@ absl::Status ApplyFile(const std::string& path, Options& options, Origins& origi
                                                    regular ? "may not be opened"
                                                    : error ? error.message() : "no regular file"));
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return ApplyToml(text.str(), path, options, origins);
+  std::string text;
+  try {
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  } catch (const std::ios_base::failure&) {  // a disk that fails is not the end of the file
+    return absl::InvalidArgumentError(absl::StrCat("cannot read the config ", path,
+                                                   ": reading it failed"));
+  }
+  return ApplyToml(text, path, options, origins);
 }
 
 std::string UserStateDir() {

@@ -53,7 +53,7 @@ Verdict CheckRange(std::string_view option, int64_t value, int64_t least, int64_
 Verdict CheckTime(std::string_view option, double value) {
   constexpr double kMost = 1e9;  // some thirty years, in seconds
   if (value >= 0 && value <= kMost) return std::nullopt;
-  return Wrong(option, value, "must be a time of at least 0");
+  return Wrong(option, value, "must be a time from 0 to 1e9");
 }
 
 Verdict CheckConnectionAge(double seconds) {

@@ -57,12 +57,20 @@ TEST(Options, NameThePlaceAndTheKeyThatAreWrong) {
   EXPECT_EQ(error("\n\nmax_connections = \"8\""),
             "f.toml:3: max_connections: must be a whole number");
   EXPECT_EQ(error("keep_memory_days = [1]"), "f.toml:1: keep_memory_days: must be a number");
+  EXPECT_EQ(error("keep_studies_days = 2147483648"),
+            "f.toml:1: keep_studies_days = 2.14748e+09: must be a time from 0 to 1e9");
   EXPECT_EQ(error("\nmax_connections = 0"),
             "f.toml:2: max_connections = 0: must be from 1 to 40000");
   EXPECT_EQ(error("profile_dir = \"/nope\""),
             "f.toml:1: profile_dir = \"/nope\": there is no such folder");
   EXPECT_THAT(error("a = \n"), HasSubstr("f.toml:1:"));
   EXPECT_EQ(error("max_connections = 8"), "");
+}
+
+TEST(Options, AFileThatCannotBeReadIsNotAnEmptyOne) {
+  const char* argv[] = {"hbmtuned", "--config", "/proc/self/mem"};  // no page at its beginning
+  EXPECT_EQ(ParseOptions(3, argv).status().message(),
+            "cannot read the config /proc/self/mem: reading it failed");
 }
 
 TEST(Log, QuotesWhatNeedsIt) {
